@@ -1,8 +1,9 @@
-//! Any payloads of a flow: no panic, no more memory than promised; and a stream in order tells the same however it is cut.
+//! Any payloads of a flow: no panic, no more memory than promised; and a stream in order tells the same however it is cut. So for names, and for
+//! header fields.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use packetloom_names::{GiveUp, Name, Outcome, Watch};
+use packetloom_names::{Field, FieldWatch, GiveUp, Name, Outcome, Values, Watch};
 
 #[derive(Debug, PartialEq)]
 enum End {
@@ -33,13 +34,35 @@ fn finish<'a>(start: Outcome, payloads: impl Iterator<Item = (u32, &'a [u8])>) -
     }
 }
 
-// A byte that chooses the port, one for where the stream begins; then payloads: two bytes for the length and one for how much earlier or
+/// The values of a field; none where it was given up.
+fn values<'a>(
+    start: Outcome<Values, FieldWatch>,
+    payloads: impl Iterator<Item = (u32, &'a [u8])>,
+) -> Option<Values> {
+    let mut outcome = start;
+    for (sequence, payload) in payloads {
+        let Outcome::More(watch) = outcome else { break };
+        assert!(watch.bytes() <= Watch::MAX_BYTES);
+        outcome = watch.next(sequence, payload);
+    }
+    match outcome {
+        Outcome::Found(values) => {
+            assert!(!values.is_empty());
+            Some(values)
+        }
+        Outcome::NoName | Outcome::More(_) | Outcome::GaveUp(_) => None,
+    }
+}
+
+// A byte that chooses the port and the field, one for where the stream begins; then payloads: two bytes for the length and one for how much earlier or
 // later than expected it comes.
 fuzz_target!(|input: &[u8]| {
     const PORTS: [u16; 4] = [443, 53, 80, 5353];
     let [port, begin, rest @ ..] = input else { return };
     let mut rest = rest;
+    let field = Field::ALL[usize::from(*port) / PORTS.len() % Field::ALL.len()];
     let port = PORTS[usize::from(*port) % PORTS.len()];
+    let ports = (50_000, port);
     let mut payloads: Vec<(u32, &[u8])> = Vec::new();
     let mut next = 0u32;
     while let [high, low, early, bytes @ ..] = rest {
@@ -53,6 +76,8 @@ fuzz_target!(|input: &[u8]| {
     let begin = (begin % 2 == 1).then_some(u32::from(*begin) / 2);
     finish(Watch::start_tcp(50_000, port, begin, sequence, first), others.iter().copied());
     finish(Watch::start_udp(50_000, port, first), others.iter().copied());
+    values(FieldWatch::start_tcp(field, ports, begin, sequence, first), others.iter().copied());
+    values(FieldWatch::start_udp(field, ports, first), others.iter().copied());
 
     // On a port of DNS the first bytes of a stream tell whether it is TLS, where they come together.
     let stream: Vec<_> = payloads.iter().flat_map(|&(_, payload)| payload).copied().collect();
@@ -65,5 +90,9 @@ fuzz_target!(|input: &[u8]| {
         at += payload.len() as u32;
         (at - payload.len() as u32, payload)
     });
-    assert_eq!(finish(Watch::start_tcp(50_000, port, Some(0), 0, b""), in_order), whole);
+    let in_order: Vec<_> = in_order.collect();
+    assert_eq!(finish(Watch::start_tcp(50_000, port, Some(0), 0, b""), in_order.iter().copied()), whole);
+    let whole = values(FieldWatch::start_tcp(field, ports, None, 0, &stream), std::iter::empty());
+    let start = FieldWatch::start_tcp(field, ports, Some(0), 0, b"");
+    assert_eq!(values(start, in_order.iter().copied()), whole);
 });

@@ -22,6 +22,7 @@ use packetloom_export::{Destination, Fields, LineFormat};
 use packetloom_io::port::{Backend, OnExit};
 use packetloom_nf::connections::Phase;
 use packetloom_nf::meter::{ExportConfig, ExportProtocol};
+use packetloom_nf::strings::LookIn;
 use packetloom_nf::units::{self, Bounded, FileSize, Instant, MaxFlows, Span, Throughput};
 use packetloom_packet::Key;
 use packetloom_pattern::files::Format as PatternFormat;
@@ -610,8 +611,11 @@ Patterns:
 Examples:
   packetloom search -r capture.pcapng -e 'User-Agent: curl' -e '\\x7fELF'
   packetloom search -r capture.pcapng --patterns names.txt --ignore-case --count
+  packetloom search -r capture.pcapng --patterns million.txt --compiled million.compiled
   packetloom search -r capture.pcapng --patterns local.rules --within stream --json -o alerts.json
-  packetloom search -r captures/ --patterns names.txt -f 'udp port 53' -w found.pcapng";
+  packetloom search -r capture.pcapng --patterns local.rules --in http.uri --within stream
+  packetloom search -r captures/ --patterns names.txt -f 'udp port 53' -w found.pcapng
+  packetloom search -r capture.pcapng -e /evil --in http.uri --count --write-flows flows.pcapng";
 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{CAPTURES}\n\n{SEARCH}"))]
@@ -634,14 +638,22 @@ pub(crate) struct SearchArgs {
     /// Take from each rule its fast pattern alone: finds what the rule may match, and more
     #[arg(long, requires = "patterns")]
     pub(crate) by_fast_pattern: bool,
+    /// Keep the compiled set in this file: it is read where it is that of the patterns, and else written
+    #[arg(long, value_name = "FILE", requires = "patterns")]
+    pub(crate) compiled: Option<PathBuf>,
     /// Find letters in both cases, in strings and lists; rules say themselves where
     #[arg(long)]
     pub(crate) ignore_case: bool,
     /// What is told of a packet that has several patterns: all of them, or first, the one that stands first
     #[arg(long = "match", value_name = "WHICH", value_enum, default_value_t = Which::All)]
     pub(crate) which: Which,
-    /// Where to look: payload, behind the transport header; stream, the same with that of TCP as the stream that it is a part of; or packet,
-    /// all captured bytes
+    /// Look in the payload, or in a header field, called as Suricata does: http.method, http.uri, http.uri.raw, http.request_line, http.host,
+    /// http.host.raw, http.user_agent, http.referer, http.cookie, http.header, http.header.raw, dns.query, tls.sni or quic.sni. Of rules those are
+    /// taken whose contents are there
+    #[arg(long = "in", value_name = "FIELD", default_value_t = LookIn::Payload)]
+    pub(crate) look_in: LookIn,
+    /// How much of a packet is looked at: payload, what is behind the transport header; stream, the same with that of TCP as the stream that it is
+    /// a part of; or packet, all captured bytes
     #[arg(long, value_name = "PART", value_enum, default_value_t = Part::Payload)]
     pub(crate) within: Part,
     /// Look only at packets that match this expression in tcpdump's language, such as 'tcp port 80'
@@ -659,6 +671,10 @@ pub(crate) struct SearchArgs {
     /// Write packets in which something is found to this pcapng file
     #[arg(short = 'w', value_name = "CAPTURE")]
     pub(crate) write: Option<PathBuf>,
+    /// Write all packets of flows in which something is found to this pcapng file, also those before it and of the other direction; captures are
+    /// read a second time for it
+    #[arg(long, value_name = "CAPTURE", conflicts_with = "interface")]
+    pub(crate) write_flows: Option<PathBuf>,
     /// Stop after this many packets
     #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) limit: Option<u64>,

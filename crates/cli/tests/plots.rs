@@ -423,6 +423,51 @@ fn a_meter_on_a_device_is_drawn_over_bursts_slices_and_blocks() {
 }
 
 #[test]
+fn strings_are_drawn_over_workloads_and_patterns() {
+    let row = |workload: &str, patterns: u32, gbps: f64, ratio: Option<f64>| {
+        let mut row = json!({
+            "workload": format!("strings names.txt {workload}"), "gbps": gbps, "p25": gbps - 2.0, "p75": gbps + 1.0, "mpps": 9.0,
+            "patterns": patterns, "payloads": 9, "bytes": 900, "batch": 256, "report": "all", "matches_per_kb": 0.5,
+            "isa": "avx512", "sampled": false, "build_ms": 3.0, "memory_mb": 1.0, "longest_list": 3, "rounds": 5,
+        });
+        if let Some(ratio) = ratio {
+            row["peer_ratio"] = ratio.into();
+            row["peer_ratio_min"] = (ratio - 0.5).into();
+            row["peer_ratio_max"] = (ratio + 0.5).into();
+        }
+        row
+    };
+    let plots = drawn(&[
+        row("64, 0%", 1000, 40.0, Some(4.0)),
+        row("583, 35%", 1000, 30.0, Some(2.0)),
+        row("64, 0%", 5000, 20.0, None),
+    ]);
+    assert_eq!(
+        plots.keys().collect::<Vec<_>>(),
+        ["strings-patterns.svg", "strings-ratio.svg", "strings-throughput.svg"]
+    );
+    let bars = Picture::of(&plots["strings-throughput.svg"]).bars();
+    let values: Vec<_> = bars.iter().map(|(_, value)| value.round()).collect();
+    assert_eq!(values, [40.0, 30.0, 20.0], "{bars:?}");
+    assert!(bars[0].0.contains("64, 0%") && bars[2].0.contains("5,000 patterns"), "{bars:?}");
+    assert_has(
+        &plots["strings-throughput.svg"],
+        &["Throughput (Gb/s of CPU time)", "all; avx512; batches of 256; bars: quartiles of the rounds"],
+    );
+    assert_eq!(Picture::of(&plots["strings-ratio.svg"]).bars().len(), 2);
+    assert_has(
+        &plots["strings-ratio.svg"],
+        &[
+            "Times as fast as the peer",
+            "1,000 patterns; all; avx512; batches of 256; bars: lowest to highest round",
+        ],
+    );
+    let picture = Picture::of(&plots["strings-patterns.svg"]);
+    picture.assert_series("names.txt 64, 0%", [true, false], &[(1000.0, 40.0), (5000.0, 20.0)]);
+    assert_has(&plots["strings-patterns.svg"], &["Patterns"]);
+}
+
+#[test]
 fn other_benchmarks_are_bars_and_lines() {
     let acl = |classifier: &str, name: &str, batch: u32, mpps: f64| {
         let more = json!({ "classifier": classifier, "batch": batch, "rules": 1000, "passes": 1, "build_ms": 1.0, "memory_mb": 1.0 });

@@ -328,7 +328,7 @@ fn streams_are_searched_across_segments() {
     let strings = &json(&at("s.json"))["functions"][0];
     assert_eq!(
         strings["flows"],
-        serde_json::json!({ "dropped": 0, "repeated": 0, "gaps": 1, "no_room": 0, "not_remembered": 0 })
+        serde_json::json!({ "dropped": 0, "repeated": 0, "gaps": 1, "no_room": 0, "not_remembered": 0, "gave_up": 0 })
     );
     let names = ["searched", "bytes", "without_payload", "matched"];
     assert_eq!(names.map(|name| strings[name].as_u64()), [14, 78, 0, 6].map(Some));
@@ -535,6 +535,316 @@ fn the_oracle_finds_the_same_in_real_captures() {
         }
     }
     assert!(matched.iter().all(|&matched| matched > 900), "{matched:?}");
+}
+
+#[test]
+fn compiled_sets_are_kept_in_a_file() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let list =
+        "evil.com\nGET\n".to_owned() + &(0..300).map(|number| format!("word-{number}\n")).collect::<String>();
+    fs::write(at("list.txt"), &list).expect("written");
+    let expected = search(folder.path(), &["--patterns", "list.txt"]);
+    // What is said of a search with the file, which finds the same.
+    let said = |list: &str| {
+        let mut command = packetloom();
+        command.current_dir(folder.path()).args([
+            "search",
+            "-r",
+            "some.pcap",
+            "--patterns",
+            list,
+            "--compiled",
+            "set",
+            "-v",
+        ]);
+        let output = run(&mut command);
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+        stderr(&output)
+    };
+    let written = said("list.txt");
+    assert!(
+        written.contains("the compiled set is written to set") && !written.contains("warning"),
+        "{written}"
+    );
+    let bytes = fs::read(at("set")).expect("it is there");
+    let read = said("list.txt");
+    assert!(read.contains("the compiled set is read from set") && !read.contains("warning"), "{read}");
+    assert_eq!(fs::read(at("set")).expect("it is there"), bytes);
+    // Files of other sets and damaged ones are said, and replaced.
+    fs::write(at("other.txt"), format!("{list}more\n")).expect("written");
+    let other = said("other.txt");
+    assert!(
+        other.contains("warning: set: compiled of other patterns, or by another version; compiled again"),
+        "{other}"
+    );
+    assert_ne!(fs::read(at("set")).expect("it is there"), bytes);
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().expect("a byte") ^= 1;
+    for (file, why) in [
+        (&damaged[..], "damaged: its checksum is another one"),
+        (&bytes[..bytes.len() / 2], "truncated"),
+        (&[], "truncated"),
+    ] {
+        fs::write(at("set"), file).expect("written");
+        let replaced = said("list.txt");
+        assert!(replaced.contains(&format!("warning: set: {why}; compiled again")), "{replaced}");
+        assert_eq!(fs::read(at("set")).expect("it is there"), bytes);
+    }
+    // Nothing is left beside it, and where it cannot be written the search goes on.
+    let names: Vec<_> = fs::read_dir(folder.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    assert_eq!(names.len(), 4, "{names:?}");
+    let nowhere = ["--patterns", "list.txt", "--compiled", "no-folder/set"];
+    let mut command = packetloom();
+    let output = run(command.current_dir(folder.path()).args(["search", "-r", "some.pcap"]).args(nowhere));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    assert!(stderr(&output).contains("warning: the compiled set is not kept: "), "{}", stderr(&output));
+    // In a chain, and what somebody else has in a file stays.
+    let chain =
+        "[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\ncompiled = \"set\"\nlog = \"a.json\"\n";
+    run_chain(folder.path(), chain, "some.pcap", &["a.json", "s.json"]);
+    let refused = |compiled: &str, status: i32, what: &str| {
+        let mut command = packetloom();
+        let arguments = ["search", "-r", "some.pcap", "--patterns", "list.txt", "--compiled", compiled];
+        let output = run(command.current_dir(folder.path()).args(arguments));
+        assert_eq!(output.status.code(), Some(status), "{}", stderr(&output));
+        assert!(stderr(&output).contains(what), "{}", stderr(&output));
+    };
+    refused("other.txt", 78, "other.txt: not a compiled set; expected a file that packetloom wrote");
+    refused("list.txt", 2, "list.txt");
+    refused("some.pcap", 2, "some.pcap");
+    refused(".", 78, "not a file");
+    refused("-", 2, "--compiled standard output");
+    assert_eq!(fs::read_to_string(at("other.txt")).expect("it is there"), format!("{list}more\n"));
+}
+
+#[test]
+fn whole_flows_are_written() {
+    let folder = folder();
+    let millis = |name: &str| -> Vec<u64> {
+        let frames = pcapng(&folder.path().join(name));
+        frames.iter().map(|frame| frame.nanos / 1_000_000).collect()
+    };
+    // Of the fragment, which has no ports, that packet alone; all others but the query and ARP.
+    let found =
+        search(folder.path(), &["-e", "evil.com", "--write-flows", "flows.pcapng", "-w", "found.pcapng"]);
+    assert_eq!(numbers(&found), [2, 4, 5, 10]);
+    assert_eq!(millis("flows.pcapng"), [0, 100, 300, 400, 500, 600, 700, 800, 900]);
+    assert_eq!(millis("found.pcapng"), [100, 300, 400, 900]);
+    assert!(pcapng(&folder.path().join("flows.pcapng")).iter().all(|frame| frame.comments.is_empty()));
+    // A filter is for the search alone; a count of packets is for both.
+    let arguments = ["-e", "GET", "-f", "tcp", "-c", "7", "--count", "--write-flows", "flows.pcapng"];
+    assert_eq!(search(folder.path(), &arguments), "");
+    assert_eq!(millis("flows.pcapng"), [0, 100, 500, 600]);
+    search(folder.path(), &["-e", "nowhere", "--write-flows", "flows.pcapng"]);
+    assert!(millis("flows.pcapng").is_empty());
+
+    // As many flows as match, by the ends that packets were made of.
+    let mut fewer = 0;
+    for seed in 0..4 {
+        let lines = random_streams(seed, 600);
+        fs::write(folder.path().join("some.pcap"), packets::pcap(&lines)).expect("written");
+        let flow = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+            let mut ends = [words[2].clone(), words[4].clone()];
+            ends.sort();
+            (words[1].clone(), ends)
+        };
+        let flows: Vec<_> = lines.lines().map(flow).collect();
+        let arguments = ["-e", "needle-in-it-evil.com/", "--within", "stream", "--workers", "3"];
+        let found =
+            numbers(&search(folder.path(), &[&arguments[..], &["--write-flows", "flows.pcapng"]].concat()));
+        let expected: Vec<_> = (1..)
+            .zip(&flows)
+            .filter(|(_, flow)| found.iter().any(|&number| flows[number as usize - 1] == **flow))
+            .map(|(number, _)| number)
+            .collect();
+        fewer += usize::from(found.len() < expected.len() && expected.len() < flows.len());
+        let all: Vec<_> = lines
+            .lines()
+            .map(|line| line.split(' ').next().expect("a time").parse::<f64>().expect("seconds"))
+            .collect();
+        let expected: Vec<_> =
+            expected.iter().map(|&number: &usize| (all[number - 1] * 1e3).round() as u64).collect();
+        assert_eq!(millis("flows.pcapng"), expected, "{seed}");
+    }
+    assert!(fewer > 1, "some flows have it, and others not");
+
+    let refused = |arguments: &[&str], what: &str| {
+        let mut command = packetloom();
+        let output = run(command.current_dir(folder.path()).arg("search").args(arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(what), "{arguments:?}: {}", stderr(&output));
+    };
+    refused(&["-r", "-", "-e", "a", "--write-flows", "new.pcapng"], "which can be read twice");
+    refused(&["-i", "lo", "-e", "a", "--write-flows", "new.pcapng"], "cannot be used with");
+    refused(&["-r", "some.pcap", "-e", "a", "--write-flows", "some.pcap"], "some.pcap");
+    assert!(!folder.path().join("new.pcapng").exists());
+}
+
+/// A request in three segments, one that a packet has, a query, and names of TLS that are none.
+fn requests() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = "10.0.0.1:1000 > 192.0.2.1:80";
+    let request =
+        b"GET /a%2f../evil.php?q=evil.com HTTP/1.1\r\nUser-Agent: evil/1\r\nHost: Evil.com:80\r\n\r\n";
+    let later: &[u8] = b"POST /evil HTTP/1.1\r\nHost: evil.com\r\nX: evil.php\r\n\r\n/evil.php";
+    let query: &[u8] = b"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04evil\x03com\x00\x00\x01\x00\x01";
+    let answer = [&query[..2], b"\x81\x80", &query[4..]].concat();
+    let lines = [
+        segments(
+            0,
+            to,
+            &[
+                (0, "S", b""),
+                (1, "PA", &request[..12]),
+                (51, "PA", &request[50..]),
+                (13, "PA", &request[12..50]),
+                (request.len() as u32 + 1, "PA", later),
+            ],
+        ),
+        with_payload("0.1 udp 10.0.0.1:999 > 192.0.2.53:53", query),
+        with_payload("0.2 udp 192.0.2.53:53 > 10.0.0.1:999", &answer),
+        with_payload("0.3 udp 10.0.0.1:999 > 192.0.2.53:53", query),
+        with_payload("0.4 udp 10.0.0.1:999 > 192.0.2.53:53", query).replace('\n', " fragment 3\n"),
+        "0.5 arp\n".into(),
+    ];
+    fs::write(folder.path().join("some.pcap"), packets::pcap(&lines.concat())).expect("written");
+    folder
+}
+
+#[test]
+fn header_fields_are_searched_by_name() {
+    let folder = requests();
+    let found = |arguments: &[&str]| numbers(&search(folder.path(), arguments));
+    assert_eq!(found(&["-e", "evil.php"]), [4, 5]);
+    // By itself a packet has fields of the message that it begins with.
+    assert_eq!(found(&["-e", "evil.php", "--in", "http.uri"]), [0u64; 0]);
+    assert_eq!(found(&["-e", "/evil", "--in", "http.uri"]), [5]);
+    let stream = |pattern: &'static str, field: &'static str| {
+        found(&["-e", pattern, "--in", field, "--within", "stream"])
+    };
+    assert_eq!(stream("/evil.php", "http.uri"), [4]);
+    assert_eq!(stream("/a/", "http.uri"), [0u64; 0]);
+    assert_eq!(stream("%2f", "http.uri.raw"), [4]);
+    assert_eq!(stream("evil.com", "http.host"), [4, 5]);
+    assert_eq!(stream("evil.com", "http.host.raw"), [5]);
+    assert_eq!(stream("Evil.com:80", "http.host.raw"), [4]);
+    assert_eq!(stream("evil", "http.user_agent"), [4]);
+    assert_eq!(stream("POST", "http.method"), [5]);
+    assert_eq!(stream("X: evil.php\\r\\n", "http.header"), [5]);
+    assert_eq!(stream("evil.com", "dns.query"), [6, 8]);
+    assert_eq!(stream("evil.com", "tls.sni"), [0u64; 0]);
+    assert_eq!(found(&["-e", "evil.com", "--in", "dns.query"]), [6, 8]);
+    // Rules by where their contents are.
+    let rules = "alert http any any -> any any (msg:\"uri\"; flow:established,to_server; http.uri; content:\"/evil\"; startswith; content:!\"q=\"; sid:1;)\n\
+                 alert http any any -> any any (msg:\"older\"; content:\"q=\"; http_uri; sid:2;)\n\
+                 alert tcp any any -> any any (msg:\"payload\"; content:\"POST\"; sid:3;)\n\
+                 alert dns any any -> any any (msg:\"dns\"; dns.query; content:\"EVIL\"; nocase; sid:4;)\n";
+    fs::write(folder.path().join("some.rules"), rules).expect("written");
+    let ids = |arguments: &[&str], left_out: &[u64]| {
+        let all = [&["--patterns", "some.rules", "--json", "--left-out", "left.json"], arguments].concat();
+        let text = search(folder.path(), &all);
+        let left = json_lines(&folder.path().join("left.json"));
+        assert_eq!(left.iter().filter_map(|line| line["line"].as_u64()).collect::<Vec<_>>(), left_out);
+        let alerts = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        alerts
+            .map(|alert| {
+                (
+                    alert["pcap_cnt"].as_u64().unwrap_or(0),
+                    alert["alert"]["signature_id"].as_u64().unwrap_or(0),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&["--in", "http.uri", "--within", "stream"], &[3, 4]), [(4, 2), (5, 1)]);
+    assert_eq!(ids(&["--in", "dns.query"], &[1, 2, 3]), [(6, 4), (8, 4)]);
+    assert_eq!(ids(&[], &[1, 2, 4]), [(5, 3)]);
+    // What cannot be.
+    let refused = |arguments: &[&str], status: i32, what: &str| {
+        let mut command = packetloom();
+        let output =
+            run(command.current_dir(folder.path()).args(["search", "-r", "some.pcap"]).args(arguments));
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert!(stderr(&output).contains(what), "{arguments:?}: {}", stderr(&output));
+    };
+    refused(&["-e", "a", "--in", "http.url"], 2, "expected payload, http.method, http.uri,");
+    refused(&["-e", "a", "--in", "tls.sni", "--within", "packet"], 78, "expected within = \"payload\"");
+    refused(
+        &["--patterns", "some.rules", "--in", "tls.sni"],
+        78,
+        "line 1: a content is in http.uri; expected it in tls.sni",
+    );
+}
+
+#[test]
+fn chains_look_in_header_fields_and_drop_the_rest_of_flows() {
+    let folder = requests();
+    fs::write(folder.path().join("list.txt"), "evil\n").expect("written");
+    let check = |field: &str, keys: &str, dropped: &[u64], flows: u64| {
+        let chain = format!(
+            "[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\nlook_in = \"{field}\"\naction = \"drop\"\nlog = \"a.json\"\n\
+             {keys}\n[run]\nnon_ip = \"pass\"\n[sink]\ncapture = \"passed.pcap\"\ndropped = \"dropped.pcapng\"\n"
+        );
+        run_chain(folder.path(), &chain, "some.pcap", &["a.json", "passed.pcap", "dropped.pcapng", "s.json"]);
+        let summary = json(&folder.path().join("s.json"));
+        let nanos: Vec<_> = pcapng(&folder.path().join("dropped.pcapng"))
+            .iter()
+            .map(|frame| frame.nanos / 1_000_000)
+            .collect();
+        assert_eq!(nanos, dropped, "{field} {keys}");
+        assert_eq!(
+            summary["functions"][0]["flows"]["dropped"].as_u64().unwrap_or(0),
+            flows,
+            "{field} {keys}"
+        );
+    };
+    // Segments of the first flow are a millisecond apart.
+    check("http.uri", "within = \"stream\"", &[3, 4], 1);
+    check("http.uri", "", &[4], 0);
+    check("http.uri", "flow = \"drop\"", &[4], 0);
+    check("http.user_agent", "within = \"stream\"\nmark = 3", &[3, 4], 1);
+    check("dns.query", "within = \"stream\"", &[100, 300], 0);
+    check("dns.query", "", &[100, 300], 0);
+}
+
+#[test]
+fn the_oracle_finds_the_same_header_fields_in_real_captures() {
+    let Some(corpus) = packetloom_testing::corpus("captures") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("list.txt"), "/\ne\nGET\nwww\n.com\nMozilla\nHost: \n").expect("written");
+    let function = |field: &str, keys: &str| {
+        format!("[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\nlook_in = \"{field}\"\n{keys}\n")
+    };
+    let chain = [
+        &function("http.header", "log = \"a.json\"\nwithin = \"stream\""),
+        &function("dns.query", "log = \"b.json\""),
+        &function("tls.sni", "within = \"stream\"\nmatch = \"first\"\nlog = \"c.json\""),
+        &function("quic.sni", "within = \"stream\"\nmatch = \"any\"\nmark = 2"),
+        "[run]\nnon_ip = \"pass\"\nmalformed = \"pass\"\n",
+    ]
+    .concat();
+    let mut captures: Vec<_> =
+        fs::read_dir(corpus).expect("captures").map(|entry| entry.expect("an entry").path()).collect();
+    captures.retain(|path| {
+        path.extension().is_some_and(|end| end == "pcap" || end == "pcapng")
+            && fs::metadata(path).is_ok_and(|data| data.len() < 500_000)
+    });
+    captures.sort();
+    let mut matched = [0; 4];
+    for capture in captures {
+        let capture = capture.to_str().expect("UTF-8");
+        run_chain(folder.path(), &chain, capture, &["a.json", "b.json", "c.json", "s.json"]);
+        let summary = json(&folder.path().join("s.json"));
+        for (function, matched) in matched.iter_mut().enumerate() {
+            *matched += summary["functions"][function]["matched"].as_u64().unwrap_or(0);
+        }
+    }
+    assert!(matched.iter().all(|&matched| matched > 10), "{matched:?}");
 }
 
 #[test]

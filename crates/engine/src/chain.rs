@@ -1104,8 +1104,19 @@ impl Chain {
     ///
     /// It has no such rule.
     pub fn write_matched(&mut self, path: PathBuf, which: Watch) -> Result<(), String> {
+        self.watch_matched(&which)?;
+        self.settings.matched = Some((path, which));
+        Ok(())
+    }
+
+    /// Has functions tell which packets rules match, for [`Outputs::matched_flows`](crate::run::Outputs::matched_flows).
+    ///
+    /// # Errors
+    ///
+    /// It has no such rule.
+    pub fn watch_matched(&mut self, which: &Watch) -> Result<(), String> {
         let functions = self.functions.iter_mut().filter_map(Arc::get_mut);
-        let found: usize = functions.map(|function| function.watch(&which)).sum();
+        let found: usize = functions.map(|function| function.watch(which)).sum();
         if found == 0 {
             let has_some = |function: &dyn FunctionSpec| {
                 function.rules().is_some() || ["strings", "domains"].contains(&function.name())
@@ -1119,7 +1130,6 @@ impl Chain {
                 ),
             });
         }
-        self.settings.matched = Some((path, which));
         Ok(())
     }
 

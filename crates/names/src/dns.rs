@@ -3,14 +3,21 @@
 use crate::stream::Step;
 use crate::text::push_escaped;
 use crate::wire::{Field, Stop, be16};
-use crate::{Name, NameKind};
+use crate::{Finding, Name, NameKind, Values};
 
 /// DNS and multicast DNS.
 const PORTS: [u16; 2] = [53, 5353];
 
-/// Bytes of a message before its first question, and where its number of questions is.
+/// Bytes of a message before its first question, and where its flags and its number of questions are.
 const HEADER: usize = 12;
+const FLAGS: usize = 2;
 const QUESTIONS: usize = 4;
+/// The flag of a response.
+const RESPONSE: u8 = 0x80;
+/// Questions of a query whose names are told: hardly a program asks two.
+const MAX_QUESTIONS: usize = 32;
+/// Bytes of a question behind its name: type and class.
+const BEHIND_NAME: usize = 4;
 
 /// Bytes that a name on the wire can have, with the lengths of its labels.
 const MAX_NAME: usize = 255;
@@ -19,7 +26,9 @@ const MAX_NAME: usize = 255;
 const PREFIX: usize = 2;
 /// Bytes on a stream behind which there is nothing of the first question: neither its name, the root in it a pointer of two bytes, nor its
 /// type.
-pub(crate) const MAX_STREAM: usize = PREFIX + HEADER + MAX_NAME + 1 + 2;
+const MAX_STREAM: usize = PREFIX + HEADER + MAX_NAME + 1 + 2;
+/// The same of all questions whose names are told.
+const MAX_QUERY: usize = PREFIX + HEADER + MAX_QUESTIONS * (MAX_NAME + 1 + BEHIND_NAME);
 
 /// Whether a flow between these ports has DNS messages.
 #[inline]
@@ -27,15 +36,11 @@ pub(crate) fn has_port(source: u16, destination: u16) -> bool {
     PORTS.contains(&source) || PORTS.contains(&destination)
 }
 
-/// The name of the first question of the message that begins at `begin` in `bytes` and ends at `end`; not all of it may be there.
-fn first_question(bytes: &[u8], begin: usize, end: usize) -> Result<Name, Stop> {
-    let message = Field { bytes, end };
-    if message.at(begin + QUESTIONS)? == [0, 0] {
-        return Err(Stop::NoName);
-    }
+/// The name of the question at `at` in a message that begins at `begin`, not all of which may be there; and where its type is.
+fn question(message: Field<'_>, begin: usize, at: usize) -> Result<(String, usize), Stop> {
     let mut text = String::with_capacity(64);
     // Where to read, how much the name has, from where on no pointer may point, and where the question goes on.
-    let (mut at, mut len, mut floor, mut after) = (begin + HEADER, 0, begin + HEADER, None);
+    let (mut at, mut len, mut floor, mut after) = (at, 0, at, None);
     loop {
         let [first] = message.at(at)?;
         match first {
@@ -69,7 +74,17 @@ fn first_question(bytes: &[u8], begin: usize, end: usize) -> Result<Name, Stop> 
     if text.is_empty() {
         text.push('.');
     }
-    let query_type = match message.at(after.unwrap_or(at + 1)) {
+    Ok((text, after.unwrap_or(at + 1)))
+}
+
+/// The name of the first question of the message that begins at `begin` in `bytes` and ends at `end`; not all of it may be there.
+fn first_question(bytes: &[u8], begin: usize, end: usize) -> Result<Name, Stop> {
+    let message = Field { bytes, end };
+    if message.at(begin + QUESTIONS)? == [0, 0] {
+        return Err(Stop::NoName);
+    }
+    let (text, after) = question(message, begin, begin + HEADER)?;
+    let query_type = match message.at(after) {
         Ok(number) => Some(u16::from_be_bytes(number)),
         Err(Stop::NoName) => None,
         Err(needs) => return Err(needs),
@@ -77,30 +92,75 @@ fn first_question(bytes: &[u8], begin: usize, end: usize) -> Result<Name, Stop> 
     Ok(Name { kind: NameKind::DnsQuery, text: text.into(), query_type })
 }
 
+/// The names of all questions of a query.
+fn questions(bytes: &[u8], begin: usize, end: usize) -> Result<Values, Stop> {
+    let message = Field { bytes, end };
+    let [flags] = message.at(begin + FLAGS)?;
+    let count = be16(message.at(begin + QUESTIONS)?).min(MAX_QUESTIONS);
+    if flags & RESPONSE != 0 {
+        return Err(Stop::NoName);
+    }
+    let mut values = Values::new();
+    let mut at = begin + HEADER;
+    for _ in 0..count {
+        match question(message, begin, at) {
+            Ok((text, after)) => {
+                values.push(text.into_bytes().into());
+                at = after + BEHIND_NAME;
+            }
+            Err(Stop::NoName) => break,
+            Err(needs) => return Err(needs),
+        }
+    }
+    if values.is_empty() { Err(Stop::NoName) } else { Ok(values) }
+}
+
+/// The names that the query in a datagram asks for.
+pub(crate) fn query(payload: &[u8]) -> Option<Values> {
+    questions(payload, 0, payload.len()).ok()
+}
+
 /// The name in a datagram.
 pub(crate) fn datagram(payload: &[u8]) -> Option<Name> {
     first_question(payload, 0, payload.len()).ok()
 }
 
-/// A message on a stream, as far as its first question.
-#[derive(Debug, Default)]
+/// A message on a stream, as far as its first question, or as its questions.
+#[derive(Debug)]
 pub(crate) struct Message {
+    /// Whether all names of a query are told, or the first of any message.
+    are_values: bool,
     bytes: Vec<u8>,
+    /// Bytes before which nothing more can be said.
+    needs: usize,
 }
 
 impl Message {
+    pub(crate) fn new(are_values: bool) -> Self {
+        Self { are_values, bytes: Vec::new(), needs: 0 }
+    }
+
+    /// Bytes of a stream that it is given.
+    pub(crate) fn limit(&self) -> usize {
+        if self.are_values { MAX_QUERY } else { MAX_STREAM }
+    }
+
     /// Takes the bytes that follow.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Step {
         let found = if self.bytes.is_empty() {
-            on_stream(bytes)
+            self.read(bytes)
         } else {
             self.bytes.extend_from_slice(bytes);
-            on_stream(&self.bytes)
+            if self.bytes.len() < self.needs {
+                return Step::More;
+            }
+            self.read(&self.bytes)
         };
         match found {
-            Ok(name) => Step::Found(name),
+            Ok(finding) => Step::Found(finding),
             Err(Stop::NoName) => Step::NoName,
-            Err(Stop::Needs(_)) => {
+            Err(Stop::Needs(needs)) => {
+                self.needs = needs;
                 if self.bytes.is_empty() {
                     self.bytes.extend_from_slice(bytes);
                 }
@@ -109,13 +169,18 @@ impl Message {
         }
     }
 
+    fn read(&self, bytes: &[u8]) -> Result<Finding, Stop> {
+        let prefix = Field { bytes, end: usize::MAX };
+        let end = PREFIX + be16(prefix.at(0)?);
+        if self.are_values {
+            questions(bytes, PREFIX, end).map(Finding::Values)
+        } else {
+            first_question(bytes, PREFIX, end).map(Finding::Name)
+        }
+    }
+
     /// Bytes on the heap.
     pub(crate) fn heap(&self) -> usize {
         self.bytes.capacity()
     }
-}
-
-fn on_stream(bytes: &[u8]) -> Result<Name, Stop> {
-    let prefix = Field { bytes, end: usize::MAX };
-    first_question(bytes, PREFIX, PREFIX + be16(prefix.at(0)?))
 }

@@ -1,10 +1,10 @@
-//! The Host of the first request of HTTP/1.x (RFC 9112, RFC 9110 section 7.2).
+//! The Host, or another field, of the first request of HTTP/1.x (RFC 9112, RFC 9110 section 7.2).
 
 use memchr::memchr;
 
 use crate::stream::Step;
 use crate::text::escaped;
-use crate::{Name, NameKind};
+use crate::{Field, Finding, Name, NameKind};
 
 /// Bytes from the beginning of a stream in which the line has to end.
 pub(crate) const MAX_STREAM: usize = 8 * 1024;
@@ -13,8 +13,13 @@ pub(crate) const MAX_STREAM: usize = 8 * 1024;
 const MAX_METHOD: usize = 24;
 
 /// The lines of a request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Request {
+    /// What is looked for, where that is not the name of the host.
+    field: Option<Field>,
+    /// What there is of all fields, where all are looked for, and whether the last line is in it.
+    value: Vec<u8>,
+    is_kept: bool,
     /// Whether the request line was read.
     has_begun: bool,
     /// What there is of the line that is not at its end.
@@ -22,6 +27,10 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    pub(crate) fn new(field: Option<Field>) -> Self {
+        Self { field, value: Vec::new(), is_kept: false, has_begun: false, line: Vec::new() }
+    }
+
     /// Whether a stream that begins with these bytes, one or more, may be a request.
     #[inline]
     pub(crate) fn may_begin_with(bytes: &[u8]) -> bool {
@@ -60,51 +69,197 @@ impl Request {
         }
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Step {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+    fn take_line(&mut self, sent: &[u8]) -> Step {
+        let line = sent.strip_suffix(b"\r").unwrap_or(sent);
         if !self.has_begun {
-            self.has_begun = is_request_line(line);
-            return if self.has_begun { Step::More } else { Step::NoName };
+            let Some(target) = target(line) else { return Step::NoName };
+            self.has_begun = true;
+            return match self.field {
+                Some(Field::HttpMethod) => found(line.split(|&byte| byte == b' ').next().unwrap_or_default()),
+                Some(Field::HttpUri) => found(&uri(target)),
+                Some(Field::HttpUriRaw) => found(target),
+                Some(Field::HttpRequestLine) => found(line),
+                _ => Step::More,
+            };
         }
-        if line.is_empty() {
-            return Step::NoName;
+        match self.field {
+            Some(Field::HttpHeader) => self.add_normalized(line),
+            Some(Field::HttpHeaderRaw) => {
+                self.value.extend_from_slice(sent);
+                self.value.push(b'\n');
+            }
+            field => return one_of(line, field),
         }
-        let Some((name, value)) = line.split_at_checked(HOST.len()) else { return Step::More };
-        let value = trim(value);
-        if !name.eq_ignore_ascii_case(HOST) || value.is_empty() {
-            return Step::More;
+        match line {
+            [] if self.value.is_empty() => Step::NoName,
+            [] => found(&self.value),
+            _ => Step::More,
         }
-        Step::Found(Name { kind: NameKind::HttpHost, text: escaped(value), query_type: None })
+    }
+
+    /// Adds a line to [`Field::HttpHeader`].
+    fn add_normalized(&mut self, line: &[u8]) {
+        if line.first().is_some_and(|&byte| is_blank(byte)) {
+            // It goes on with the field before (RFC 9112 section 5.2).
+            if self.is_kept
+                && let Some(end) = self.value.len().checked_sub(END_OF_LINE.len())
+            {
+                self.value.truncate(end);
+                self.value.push(b' ');
+                self.value.extend_from_slice(trim(line));
+                self.value.extend_from_slice(END_OF_LINE);
+            }
+            return;
+        }
+        self.is_kept = !line.is_empty() && value_of(line, b"cookie:").is_none();
+        if !self.is_kept {
+            return;
+        }
+        let colon = memchr(b':', line).unwrap_or(line.len());
+        self.value.extend_from_slice(trim(&line[..colon]));
+        if let Some(value) = line.get(colon + 1..) {
+            self.value.extend_from_slice(b": ");
+            self.value.extend_from_slice(trim(value));
+        }
+        self.value.extend_from_slice(END_OF_LINE);
     }
 
     /// Bytes on the heap.
     pub(crate) fn heap(&self) -> usize {
-        self.line.capacity()
+        self.line.capacity() + self.value.capacity()
     }
 }
 
-/// The name of the field that has the host, and what ends it: no blank is between.
-const HOST: &[u8] = b"host:";
+const END_OF_LINE: &[u8] = b"\r\n";
 
-/// Whether a line is `METHOD TARGET HTTP/1.x`.
-fn is_request_line(line: &[u8]) -> bool {
-    let Some((rest, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor])) = line.split_last_chunk::<8>() else {
-        return false;
+/// What a line tells of a field that is one of the head, or of the name of the host.
+fn one_of(line: &[u8], field: Option<Field>) -> Step {
+    if line.is_empty() {
+        return Step::NoName;
+    }
+    // No blank is between the name and the colon.
+    let name: &[u8] = match field {
+        Some(Field::HttpUserAgent) => b"user-agent:",
+        Some(Field::HttpReferer) => b"referer:",
+        Some(Field::HttpCookie) => b"cookie:",
+        _ => b"host:",
     };
-    let Some(method) = rest.iter().position(|&byte| byte == b' ') else { return false };
+    let Some(value) = value_of(line, name).filter(|value| !value.is_empty()) else { return Step::More };
+    match field {
+        None => Step::Found(Finding::Name(Name {
+            kind: NameKind::HttpHost,
+            text: escaped(value),
+            query_type: None,
+        })),
+        Some(Field::HttpHost) => found(&without_port(value).to_ascii_lowercase()),
+        Some(_) => found(value),
+    }
+}
+
+fn found(value: &[u8]) -> Step {
+    Step::Found(Finding::Values(vec![value.into()]))
+}
+
+/// The value of the field whose name, in small letters, and colon a line begins with.
+fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (begin, value) = line.split_at_checked(name.len())?;
+    begin.eq_ignore_ascii_case(name).then(|| trim(value))
+}
+
+/// The target of a line that is `METHOD TARGET HTTP/1.x`.
+fn target(line: &[u8]) -> Option<&[u8]> {
+    let (rest, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor]) = line.split_last_chunk::<8>()? else {
+        return None;
+    };
+    let method = rest.iter().position(|&byte| byte == b' ')?;
     let is_text = |byte: &u8| !byte.is_ascii_control();
     // The method, a blank, at least one byte, a blank.
-    Request::may_begin_with(rest)
+    let is_request = Request::may_begin_with(rest)
         && rest.len() >= method + 3
         && rest.ends_with(b" ")
         && minor.is_ascii_digit()
-        && rest.iter().all(is_text)
+        && rest.iter().all(is_text);
+    is_request.then(|| &rest[method + 1..rest.len() - 1])
+}
+
+/// A target as [`Field::HttpUri`] has it.
+fn uri(target: &[u8]) -> Vec<u8> {
+    // RFC 9112 section 3.2: "/path", "scheme://authority/path", "authority", or "*".
+    let mut rest = target;
+    if !target.starts_with(b"/")
+        && let Some(scheme) = memchr::memmem::find(target, b"://")
+    {
+        let authority = &target[scheme + 3..];
+        let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(authority.len());
+        rest = &authority[end..];
+    }
+    let (path, query) = rest.split_at(memchr(b'?', rest).unwrap_or(rest.len()));
+    let mut path = decoded(path);
+    if path.starts_with(b"/") {
+        path = without_dots(&path);
+    }
+    path.extend(decoded(query));
+    path
+}
+
+/// Bytes whose escapes are decoded, once.
+fn decoded(bytes: &[u8]) -> Vec<u8> {
+    let digit = |at: usize| bytes.get(at).and_then(|&byte| char::from(byte).to_digit(16));
+    let mut into = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                into.push((high << 4 | low) as u8);
+                at += 3;
+            }
+            _ => {
+                into.push(byte);
+                at += 1;
+            }
+        }
+    }
+    into
+}
+
+/// An absolute path without segments that are empty or dots (RFC 3986 section 5.2.4).
+fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut into: Vec<u8> = Vec::with_capacity(path.len());
+    let mut is_folder = true;
+    for segment in path.split(|&byte| byte == b'/') {
+        is_folder = matches!(segment, b"" | b"." | b"..");
+        match segment {
+            b"" | b"." => {}
+            b".." => into.truncate(into.iter().rposition(|&byte| byte == b'/').unwrap_or(0)),
+            segment => {
+                into.push(b'/');
+                into.extend_from_slice(segment);
+            }
+        }
+    }
+    if is_folder {
+        into.push(b'/');
+    }
+    into
+}
+
+/// A host without the port that may be behind it.
+fn without_port(host: &[u8]) -> &[u8] {
+    let end = host.iter().rposition(|byte| !byte.is_ascii_digit()).filter(|&at| host[at] == b':');
+    // Of an IPv6 address in brackets colons are part.
+    match end {
+        Some(colon) if host[0] != b'[' || host[..colon].ends_with(b"]") => &host[..colon],
+        _ => host,
+    }
+}
+
+const fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
 }
 
 /// A value without the blanks around it.
 fn trim(value: &[u8]) -> &[u8] {
-    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let begin = value.iter().position(|byte| !is_blank(byte)).unwrap_or(value.len());
-    let end = value.iter().rposition(|byte| !is_blank(byte)).map_or(begin, |last| last + 1);
+    let begin = value.iter().position(|&byte| !is_blank(byte)).unwrap_or(value.len());
+    let end = value.iter().rposition(|&byte| !is_blank(byte)).map_or(begin, |last| last + 1);
     &value[begin..end]
 }

@@ -1,4 +1,5 @@
-//! Names in the first payload of a flow: DNS queries, the server names of TLS and QUIC, the hosts of HTTP.
+//! Names in the first payload of a flow: DNS queries, the server names of TLS and QUIC, the hosts of HTTP; and other header fields of the same
+//! messages ([`FieldWatch`]).
 //!
 //! A [`Watch`] is given what one direction of one flow carries, and tells the first name in it:
 //!
@@ -38,6 +39,7 @@
 //! | a `Host` after a method that it does not know, or in a head that does not end | none | a name |
 
 mod dns;
+mod fields;
 mod hello;
 mod http;
 mod quic;
@@ -48,8 +50,9 @@ mod wire;
 
 use std::fmt;
 
+pub use fields::{Field, FieldWatch, Values};
 use quic::Connection;
-use stream::{Step, Stream};
+use stream::{IntoOutcome, Stream};
 
 /// Where a name was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,15 +115,23 @@ impl fmt::Display for GiveUp {
 
 /// What a payload told.
 #[derive(Debug)]
-pub enum Outcome {
-    /// The name of the flow.
-    Found(Name),
+pub enum Outcome<T = Name, W = Watch> {
+    /// The name of the flow, or the values of a field.
+    Found(T),
     /// This direction of the flow has none.
     NoName,
     /// It may have one: to be given the next payload.
-    More(Watch),
+    More(W),
     /// It may have had one, but took too much to find out.
     GaveUp(GiveUp),
+}
+
+/// What was found.
+#[derive(Debug)]
+enum Finding {
+    Name(Name),
+    /// Of a field that is no name.
+    Values(Values),
 }
 
 /// What was seen of one direction of a flow, while it may have a name.
@@ -146,9 +157,32 @@ enum State {
 /// A TCP connection without a byte.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    source_port: u16,
-    destination_port: u16,
+    /// What is looked for, where that is not the first name.
+    field: Option<Field>,
+    /// Source and destination.
+    ports: (u16, u16),
     begin: Option<u32>,
+}
+
+impl State {
+    fn next(self, sequence: u32, payload: &[u8]) -> Outcome<Finding, Self> {
+        match self {
+            Self::Waiting(waiting) if payload.is_empty() => Outcome::More(Self::Waiting(waiting)),
+            Self::Waiting(waiting) => stream::start(waiting, sequence, payload),
+            Self::Stream(mut stream) => stream.next(sequence, payload).into_outcome(|| Self::Stream(stream)),
+            Self::Quic(mut connection) => connection.next(payload).into_outcome(|| Self::Quic(connection)),
+        }
+    }
+
+    /// Bytes of memory that it takes, with its own.
+    fn bytes(&self) -> usize {
+        let boxed = match self {
+            Self::Waiting(_) => 0,
+            Self::Stream(stream) => size_of::<Stream>() + stream.heap(),
+            Self::Quic(connection) => size_of::<Connection>() + connection.heap(),
+        };
+        size_of::<Self>() + boxed
+    }
 }
 
 impl Watch {
@@ -163,7 +197,11 @@ impl Watch {
         if dns::has_port(source_port, destination_port) {
             return dns::datagram(payload).map_or(Outcome::NoName, Outcome::Found);
         }
-        if quic::may_begin_with(payload) { Connection::start(payload) } else { Outcome::NoName }
+        if quic::may_begin_with(payload) {
+            Self::outcome(Connection::start(payload))
+        } else {
+            Outcome::NoName
+        }
     }
 
     /// Begins with the first segment of a direction of a TCP connection, with the sequence number of its first byte of payload.
@@ -181,11 +219,11 @@ impl Watch {
         sequence: u32,
         payload: &[u8],
     ) -> Outcome {
-        let waiting = Waiting { source_port, destination_port, begin };
+        let waiting = Waiting { field: None, ports: (source_port, destination_port), begin };
         if payload.is_empty() {
-            return Outcome::More(Self::waiting(waiting));
+            return Outcome::More(Self(State::Waiting(waiting)));
         }
-        stream::start(waiting, sequence, payload)
+        Self::outcome(stream::start(waiting, sequence, payload))
     }
 
     /// Goes on with the next payload of the same direction of the flow, in the order of the capture.
@@ -193,47 +231,22 @@ impl Watch {
     /// A TCP segment has the sequence number of its first byte of payload; it may have been sent before, in whole or in part, or be early.
     /// Where segments overlap, bytes that were read are not read again. `sequence` has no meaning for UDP.
     pub fn next(self, sequence: u32, payload: &[u8]) -> Outcome {
-        match self.0 {
-            State::Waiting(waiting) => Self::start_tcp(
-                waiting.source_port,
-                waiting.destination_port,
-                waiting.begin,
-                sequence,
-                payload,
-            ),
-            State::Stream(mut stream) => {
-                Self::outcome(stream.next(sequence, payload), || State::Stream(stream))
-            }
-            State::Quic(mut connection) => {
-                Self::outcome(connection.next(payload), || State::Quic(connection))
-            }
-        }
+        Self::outcome(self.0.next(sequence, payload))
     }
 
     /// Bytes of memory that it takes, with its own; at most [`Self::MAX_BYTES`].
     pub fn bytes(&self) -> usize {
-        let boxed = match &self.0 {
-            State::Waiting(_) => 0,
-            State::Stream(stream) => size_of::<Stream>() + stream.heap(),
-            State::Quic(connection) => size_of::<Connection>() + connection.heap(),
-        };
-        size_of::<Self>() + boxed
+        self.0.bytes()
     }
 
-    fn waiting(waiting: Waiting) -> Self {
-        Self(State::Waiting(waiting))
-    }
-
-    fn stream(stream: Stream) -> Self {
-        Self(State::Stream(Box::new(stream)))
-    }
-
-    fn outcome(step: Result<Step, GiveUp>, state: impl FnOnce() -> State) -> Outcome {
-        match step {
-            Ok(Step::Found(name)) => Outcome::Found(name),
-            Ok(Step::NoName) => Outcome::NoName,
-            Ok(Step::More) => Outcome::More(Self(state())),
-            Err(reason) => Outcome::GaveUp(reason),
+    #[inline]
+    fn outcome(outcome: Outcome<Finding, State>) -> Outcome {
+        match outcome {
+            Outcome::Found(Finding::Name(name)) => Outcome::Found(name),
+            // Values are told where a field is looked for alone.
+            Outcome::Found(Finding::Values(_)) | Outcome::NoName => Outcome::NoName,
+            Outcome::More(state) => Outcome::More(Self(state)),
+            Outcome::GaveUp(reason) => Outcome::GaveUp(reason),
         }
     }
 }

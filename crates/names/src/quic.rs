@@ -8,7 +8,7 @@ use crate::hello::server_name;
 use crate::stream::Step;
 use crate::text::escaped;
 use crate::wire::Stop;
-use crate::{GiveUp, Name, NameKind, Outcome, State, Watch};
+use crate::{Finding, GiveUp, Name, NameKind, Outcome, State};
 
 /// Bytes from the beginning of the handshake in which the name has to end.
 const MAX_CRYPTO: usize = 16 * 1024;
@@ -270,7 +270,7 @@ const MAX_INITIALS: usize = 4;
 impl Connection {
     /// The first datagram, of which [`may_begin_with`] is true.
     #[cold]
-    pub(crate) fn start(datagram: &[u8]) -> Outcome {
+    pub(crate) fn start(datagram: &[u8]) -> Outcome<Finding, State> {
         let Some(packet) = Packet::first(datagram) else { return Outcome::NoName };
         // A server's Initial packet has neither a long ID for the client, mostly, nor a token.
         let is_client = match packet.kind {
@@ -286,10 +286,10 @@ impl Connection {
             Self { id: packet.destination, datagrams: 0, crypto: Vec::new(), pieces: Vec::new() };
         match connection.read(datagram) {
             Err(reason) => Outcome::GaveUp(reason),
-            Ok((Step::Found(name), _)) => Outcome::Found(name),
+            Ok((Step::Found(finding), _)) => Outcome::Found(finding),
             Ok((Step::NoName, _)) => Outcome::NoName,
             Ok((Step::More, opened)) if opened || packet.kind == Kind::ZeroRtt => {
-                Outcome::More(Watch(State::Quic(Box::new(connection))))
+                Outcome::More(State::Quic(Box::new(connection)))
             }
             Ok((Step::More, _)) => Outcome::NoName,
         }
@@ -337,7 +337,10 @@ impl Connection {
             _ => &[],
         };
         match server_name(begin) {
-            Ok(name) => Ok((Step::Found(Name::new(NameKind::QuicServer, escaped(name))), opened)),
+            Ok(name) => {
+                let name = Name::new(NameKind::QuicServer, escaped(name));
+                Ok((Step::Found(Finding::Name(name)), opened))
+            }
             Err(Stop::NoName) => Ok((Step::NoName, opened)),
             Err(Stop::Needs(_)) if !fits => Err(GiveUp::Length),
             Err(Stop::Needs(_)) if self.datagrams == MAX_DATAGRAMS => Err(GiveUp::Datagrams),

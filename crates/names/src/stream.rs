@@ -3,7 +3,7 @@
 use crate::dns::Message;
 use crate::http::Request;
 use crate::tls::Records;
-use crate::{GiveUp, Name, Outcome, Waiting, Watch, dns, http, tls};
+use crate::{Field, Finding, GiveUp, NameKind, Outcome, State, Waiting, dns, http, tls};
 
 /// Gaps in what was seen of a stream, and the bytes from the first one's beginning in which all that is held has to end.
 const MAX_GAPS: usize = 4;
@@ -12,9 +12,25 @@ const MAX_AHEAD: usize = tls::MAX_STREAM;
 /// What some more bytes of a stream told.
 #[derive(Debug)]
 pub(crate) enum Step {
-    Found(Name),
+    Found(Finding),
     NoName,
     More,
+}
+
+/// What a payload told, with the state that takes the next one.
+pub(crate) trait IntoOutcome {
+    fn into_outcome(self, state: impl FnOnce() -> State) -> Outcome<Finding, State>;
+}
+
+impl IntoOutcome for Result<Step, GiveUp> {
+    fn into_outcome(self, state: impl FnOnce() -> State) -> Outcome<Finding, State> {
+        match self {
+            Ok(Step::Found(finding)) => Outcome::Found(finding),
+            Ok(Step::NoName) => Outcome::NoName,
+            Ok(Step::More) => Outcome::More(state()),
+            Err(reason) => Outcome::GaveUp(reason),
+        }
+    }
 }
 
 /// What a stream carries.
@@ -26,9 +42,20 @@ enum Protocol {
 }
 
 impl Protocol {
-    /// That of a stream that begins with these bytes, one or more.
+    /// That of a stream that begins with these bytes, one or more, and may have the field, if one is looked for.
     #[inline]
-    fn of(ports: (u16, u16), bytes: &[u8]) -> Option<Self> {
+    fn of(ports: (u16, u16), field: Option<Field>, bytes: &[u8]) -> Option<Self> {
+        let protocol = Self::by(ports, bytes)?;
+        let kind = match protocol {
+            Self::Tls => NameKind::TlsServer,
+            Self::Http => NameKind::HttpHost,
+            Self::Dns => NameKind::DnsQuery,
+        };
+        field.is_none_or(|field| field.of() == kind).then_some(protocol)
+    }
+
+    #[inline]
+    fn by(ports: (u16, u16), bytes: &[u8]) -> Option<Self> {
         if dns::has_port(ports.0, ports.1) && !Records::begins_with_hello(bytes) {
             return Some(Self::Dns);
         }
@@ -49,11 +76,11 @@ enum Reader {
 }
 
 impl Reader {
-    fn new(protocol: Protocol) -> Self {
+    fn new(protocol: Protocol, field: Option<Field>) -> Self {
         match protocol {
             Protocol::Tls => Self::Tls(Records::default()),
-            Protocol::Http => Self::Http(Request::default()),
-            Protocol::Dns => Self::Dns(Message::default()),
+            Protocol::Http => Self::Http(Request::new(field)),
+            Protocol::Dns => Self::Dns(Message::new(field.is_some())),
         }
     }
 
@@ -70,7 +97,7 @@ impl Reader {
         match self {
             Self::Tls(_) => tls::MAX_STREAM,
             Self::Http(_) => http::MAX_STREAM,
-            Self::Dns(_) => dns::MAX_STREAM,
+            Self::Dns(message) => message.limit(),
         }
     }
 
@@ -86,6 +113,7 @@ impl Reader {
 /// A stream of which some bytes were seen.
 #[derive(Debug)]
 pub(crate) struct Stream {
+    field: Option<Field>,
     ports: (u16, u16),
     /// The sequence number of the first byte that was not read.
     next: u32,
@@ -99,48 +127,39 @@ pub(crate) struct Stream {
 
 /// The first segment of a stream that has bytes.
 #[inline]
-pub(crate) fn start(waiting: Waiting, sequence: u32, payload: &[u8]) -> Outcome {
-    let ports = (waiting.source_port, waiting.destination_port);
+pub(crate) fn start(waiting: Waiting, sequence: u32, payload: &[u8]) -> Outcome<Finding, State> {
     let next = waiting.begin.unwrap_or(sequence);
     let late = sequence.wrapping_sub(next) as i32;
     if late > 0 {
-        return Stream::new(ports, next).hold_first(sequence, payload);
+        return Stream::new(waiting, next).hold_first(sequence, payload);
     }
     // Bytes before the beginning are those of a probe whether the connection lives.
     let Some(bytes) = payload.get(late.unsigned_abs() as usize..).filter(|bytes| !bytes.is_empty()) else {
-        return Outcome::More(Watch::waiting(waiting));
+        return Outcome::More(State::Waiting(waiting));
     };
-    match Protocol::of(ports, bytes) {
-        Some(protocol) => take_first(ports, next, protocol, bytes),
+    match Protocol::of(waiting.ports, waiting.field, bytes) {
+        Some(protocol) => take_first(waiting, next, protocol, bytes),
         None => Outcome::NoName,
     }
 }
 
 /// The first bytes of a stream that may have a name.
 #[inline(never)]
-fn take_first(ports: (u16, u16), next: u32, protocol: Protocol, bytes: &[u8]) -> Outcome {
-    let mut stream = Stream::new(ports, next);
-    stream.reader = Some(Reader::new(protocol));
-    match stream.read(bytes) {
-        Ok(Step::Found(name)) => Outcome::Found(name),
-        Ok(Step::NoName) => Outcome::NoName,
-        Ok(Step::More) => Outcome::More(Watch::stream(stream)),
-        Err(reason) => Outcome::GaveUp(reason),
-    }
+fn take_first(waiting: Waiting, next: u32, protocol: Protocol, bytes: &[u8]) -> Outcome<Finding, State> {
+    let mut stream = Stream::new(waiting, next);
+    stream.reader = Some(Reader::new(protocol, waiting.field));
+    stream.read(bytes).into_outcome(|| State::Stream(Box::new(stream)))
 }
 
 impl Stream {
-    fn new(ports: (u16, u16), next: u32) -> Self {
-        Self { ports, next, read: 0, reader: None, held: Vec::new() }
+    fn new(Waiting { field, ports, .. }: Waiting, next: u32) -> Self {
+        Self { field, ports, next, read: 0, reader: None, held: Vec::new() }
     }
 
     #[cold]
     #[inline(never)]
-    fn hold_first(mut self, sequence: u32, payload: &[u8]) -> Outcome {
-        match self.hold(sequence, payload) {
-            Ok(()) => Outcome::More(Watch::stream(self)),
-            Err(reason) => Outcome::GaveUp(reason),
-        }
+    fn hold_first(mut self, sequence: u32, payload: &[u8]) -> Outcome<Finding, State> {
+        self.hold(sequence, payload).map(|()| Step::More).into_outcome(|| State::Stream(Box::new(self)))
     }
 
     /// Takes a segment: what was read already is left out, what is behind a gap is held.
@@ -173,7 +192,8 @@ impl Stream {
             return Ok(Step::More);
         }
         if self.reader.is_none() {
-            self.reader = Protocol::of(self.ports, bytes).map(Reader::new);
+            let protocol = Protocol::of(self.ports, self.field, bytes);
+            self.reader = protocol.map(|protocol| Reader::new(protocol, self.field));
         }
         let Some(reader) = &mut self.reader else { return Ok(Step::NoName) };
         let room = reader.limit() - self.read;

@@ -4,7 +4,7 @@ use crate::hello::server_name;
 use crate::stream::Step;
 use crate::text::escaped;
 use crate::wire::Stop;
-use crate::{Name, NameKind};
+use crate::{Finding, Name, NameKind};
 
 /// Bytes from the beginning of a stream in which the name has to end.
 pub(crate) const MAX_STREAM: usize = 16 * 1024;
@@ -93,7 +93,7 @@ impl Records {
             return Step::More;
         }
         match server_name(message) {
-            Ok(name) => Step::Found(Name::new(NameKind::TlsServer, escaped(name))),
+            Ok(name) => Step::Found(Finding::Name(Name::new(NameKind::TlsServer, escaped(name)))),
             Err(Stop::NoName) => Step::NoName,
             Err(Stop::Needs(len)) => {
                 self.needs = len;

@@ -1,11 +1,14 @@
-//! Searches for names in the payloads of flows that are on their way.
+//! Searches for names and header fields in the payloads of flows that are on their way.
 
 use std::collections::HashMap;
 
-use packetloom_names::{Name, Outcome, Watch};
-use packetloom_packet::{KeyBits, protocol};
+use bytemuck::{Pod, Zeroable};
+use packetloom_names::{Field, FieldWatch, Name, Outcome, Values, Watch};
+use packetloom_packet::batch::Parsed;
+use packetloom_packet::{Batch, KeyBits, protocol};
 
-use crate::flows::Seen;
+use crate::flows::{OracleFlow, Seen, number_of_new};
+use crate::oracle::OraclePacket;
 
 /// Bytes that searches take at most, of a worker: 64 MiB.
 const MAX_BYTES: usize = 64 << 20;
@@ -39,21 +42,68 @@ pub(crate) struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    fn start(&self) -> Outcome {
-        let (source, destination) = self.ports;
-        match self.protocol {
-            protocol::UDP => Watch::start_udp(source, destination, self.bytes),
-            protocol::TCP => Watch::start_tcp(source, destination, self.begin, self.sequence, self.bytes),
+    /// What it has, without what came before.
+    pub(crate) fn alone<F: Follow>(&self, wanted: F::Wanted) -> Option<F::Found> {
+        match F::start(wanted, &Self { begin: None, ..*self }) {
+            Outcome::Found(found) => Some(found),
+            Outcome::NoName | Outcome::More(_) | Outcome::GaveUp(_) => None,
+        }
+    }
+}
+
+/// What follows the payloads of a direction of a flow until it has found something.
+pub(crate) trait Follow: Sized {
+    type Wanted: Copy;
+    type Found;
+    fn start(wanted: Self::Wanted, payload: &Payload<'_>) -> Outcome<Self::Found, Self>;
+    fn next(self, sequence: u32, bytes: &[u8]) -> Outcome<Self::Found, Self>;
+    /// Bytes of memory that it takes.
+    fn bytes(&self) -> usize;
+}
+
+impl Follow for Watch {
+    type Wanted = ();
+    type Found = Name;
+
+    fn start((): (), payload: &Payload<'_>) -> Outcome {
+        let (source, destination) = payload.ports;
+        match payload.protocol {
+            protocol::UDP => Self::start_udp(source, destination, payload.bytes),
+            protocol::TCP => {
+                Self::start_tcp(source, destination, payload.begin, payload.sequence, payload.bytes)
+            }
             _ => Outcome::NoName,
         }
     }
 
-    /// The name in it, without what came before.
-    pub(crate) fn name(&self) -> Option<Name> {
-        match (Self { begin: None, ..*self }).start() {
-            Outcome::Found(name) => Some(name),
-            Outcome::NoName | Outcome::More(_) | Outcome::GaveUp(_) => None,
+    fn next(self, sequence: u32, bytes: &[u8]) -> Outcome {
+        self.next(sequence, bytes)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+}
+
+impl Follow for FieldWatch {
+    type Wanted = Field;
+    type Found = Values;
+
+    fn start(field: Field, payload: &Payload<'_>) -> Outcome<Values, Self> {
+        let Payload { ports, begin, sequence, bytes, .. } = *payload;
+        match payload.protocol {
+            protocol::UDP => Self::start_udp(field, ports, bytes),
+            protocol::TCP => Self::start_tcp(field, ports, begin, sequence, bytes),
+            _ => Outcome::NoName,
         }
+    }
+
+    fn next(self, sequence: u32, bytes: &[u8]) -> Outcome<Values, Self> {
+        self.next(sequence, bytes)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes()
     }
 }
 
@@ -75,24 +125,35 @@ pub(crate) fn sequence_of(packet: &Seen<'_, '_>) -> Option<(u32, bool)> {
 }
 
 /// The searches of a worker, by the numbers of flows.
-#[derive(Debug, Default)]
-pub(crate) struct Watches {
-    watches: HashMap<(u64, usize), Watch>,
+#[derive(Debug)]
+pub(crate) struct Watches<F: Follow = Watch> {
+    wanted: F::Wanted,
+    watches: HashMap<(u64, usize), F>,
     bytes: usize,
-    /// Directions whose name took too much to find, and those that were not looked at, since there was no memory for it.
+    /// Directions in which it took too much to find anything, and those that were not looked at, since there was no memory for it.
     pub(crate) gave_up: u64,
     pub(crate) no_room: u64,
 }
 
-impl Watches {
-    /// Looks at a payload of a direction of a flow, in order: what it is then, and the name that was found.
+impl Default for Watches {
+    fn default() -> Self {
+        Self::new(())
+    }
+}
+
+impl<F: Follow> Watches<F> {
+    pub(crate) fn new(wanted: F::Wanted) -> Self {
+        Self { wanted, watches: HashMap::new(), bytes: 0, gave_up: 0, no_room: 0 }
+    }
+
+    /// Looks at a payload of a direction of a flow, in order: what it is then, and what was found.
     pub(crate) fn look(
         &mut self,
         flow: u64,
         way: usize,
         stage: Stage,
         payload: Payload<'_>,
-    ) -> (Stage, Option<Name>) {
+    ) -> (Stage, Option<F::Found>) {
         let outcome = match stage {
             Stage::Over => return (Stage::Over, None),
             Stage::Watching => {
@@ -101,12 +162,12 @@ impl Watches {
                 watch.next(payload.sequence, payload.bytes)
             }
             Stage::Before if payload.bytes.is_empty() => return (Stage::Before, None),
-            Stage::Before => payload.start(),
+            Stage::Before => F::start(self.wanted, &payload),
         };
         match outcome {
             Outcome::NoName => {}
             Outcome::GaveUp(_) => self.gave_up += 1,
-            Outcome::Found(name) => return (Stage::Over, Some(name)),
+            Outcome::Found(found) => return (Stage::Over, Some(found)),
             Outcome::More(watch) if self.bytes + watch.bytes() + ENTRY > MAX_BYTES => self.no_room += 1,
             Outcome::More(watch) => {
                 self.bytes += watch.bytes() + ENTRY;
@@ -119,7 +180,7 @@ impl Watches {
         (Stage::Over, None)
     }
 
-    fn remove(&mut self, flow: u64, way: usize) -> Option<Watch> {
+    fn remove(&mut self, flow: u64, way: usize) -> Option<F> {
         let watch = self.watches.remove(&(flow, way))?;
         self.bytes -= watch.bytes() + ENTRY;
         Some(watch)
@@ -130,5 +191,204 @@ impl Watches {
         for way in [0, 1] {
             drop(self.remove(flow, way));
         }
+    }
+}
+
+/// What is kept of a flow whose payloads are followed.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Followed {
+    /// [`DROPPED`]; how far each direction is, from [`WAYS`] on; its number, from [`NUMBER`] on.
+    bits: u64,
+    /// Of each direction of TCP the sequence number of its first byte, once its SYN was seen.
+    begins: [u32; 2],
+}
+
+/// The flow is dropped.
+const DROPPED: u64 = 1;
+const WAYS: u32 = 1;
+const NUMBER: u32 = 8;
+
+/// How far a direction is, in three bits: whether there may be something, whether that is over, whether its beginning is known.
+const WATCHING: u64 = 1;
+const OVER: u64 = 2;
+const HAS_BEGIN: u64 = 4;
+
+impl Followed {
+    /// Words of a flow of which nothing is kept in files: all but that it is dropped.
+    pub(crate) const PASSING: &[(usize, u64)] = &[(0, !DROPPED), (1, !0)];
+
+    /// Makes the words of a flow its own, whatever they are: that it is dropped only as long as flows are.
+    pub(crate) fn adopt(words: &mut [u64], drops: bool) {
+        if let [bits, begins] = words {
+            (*bits, *begins) = (*bits & if drops { DROPPED } else { 0 }, 0);
+        }
+    }
+
+    /// The number in the words of a flow.
+    pub(crate) fn number_in(words: &[u64]) -> u64 {
+        words[0] >> NUMBER
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.bits & DROPPED != 0
+    }
+
+    fn way(&self, way: usize) -> u64 {
+        self.bits >> (WAYS + 3 * way as u32) & 7
+    }
+
+    fn set_way(&mut self, way: usize, bits: u64) {
+        let shift = WAYS + 3 * way as u32;
+        self.bits = self.bits & !(7 << shift) | bits << shift;
+    }
+
+    /// Its number, which it has from now on.
+    fn number(&mut self) -> u64 {
+        if self.bits >> NUMBER == 0 {
+            self.bits |= number_of_new() << NUMBER;
+        }
+        self.bits >> NUMBER
+    }
+}
+
+impl<F: Follow> Watches<F> {
+    /// What a packet completes, or has by itself.
+    pub(crate) fn follow(&mut self, packet: &Seen<'_, '_>, followed: &mut Followed) -> Option<F::Found> {
+        let alone = payload_of(packet)?;
+        let wanted = self.wanted;
+        let Some((sequence, is_first)) = sequence_of(packet) else { return alone.alone::<F>(wanted) };
+        let way = usize::from(!packet.from_a);
+        let mut bits = followed.way(way);
+        if is_first && (bits & HAS_BEGIN == 0 || followed.begins[way] != sequence) {
+            // The first connection of these ports, or another one.
+            followed.begins[way] = sequence;
+            bits = HAS_BEGIN;
+        }
+        let stage = match bits {
+            bits if bits & OVER != 0 => Stage::Over,
+            bits if bits & WATCHING != 0 => Stage::Watching,
+            _ => Stage::Before,
+        };
+        let begin = (bits & HAS_BEGIN != 0).then_some(followed.begins[way]);
+        let (stage, found) = match stage {
+            Stage::Over => (stage, None),
+            _ if alone.bytes.is_empty() => (stage, None),
+            _ => self.look(followed.number(), way, stage, Payload { sequence, begin, ..alone }),
+        };
+        let is = match stage {
+            Stage::Before => 0,
+            Stage::Watching => WATCHING,
+            Stage::Over => OVER,
+        };
+        followed.set_way(way, bits & HAS_BEGIN | is);
+        // What later requests and questions have, and connections whose beginning was not seen.
+        if found.is_none() && stage == Stage::Over { alone.alone::<F>(wanted) } else { found }
+    }
+
+    /// Drops a flow from now on.
+    pub(crate) fn drop_flow(&mut self, followed: &mut Followed) {
+        self.end(followed.bits >> NUMBER);
+        *followed = Followed { bits: DROPPED, ..Followed::zeroed() };
+    }
+}
+
+/// The payload of a packet with ports.
+pub(crate) fn payload_of<'a>(packet: &'a Seen<'_, '_>) -> Option<Payload<'a>> {
+    let transport = packet.transport();
+    if !transport.bits.contains(KeyBits::PORTS) || transport.bits.contains(KeyBits::LATER_FRAGMENT) {
+        return None;
+    }
+    let (protocol, ports) = (transport.protocol, packet.numbers());
+    let bytes = packet.payload().unwrap_or_default();
+    Some(Payload { protocol, ports, sequence: 0, begin: None, bytes })
+}
+
+/// The same of a packet of a batch.
+pub(crate) fn payload_in(batch: &Batch, index: usize) -> Option<Payload<'_>> {
+    let (protocol, ports, bits) = match batch.parsed()[index] {
+        Parsed::V4(at) => {
+            let key = &batch.v4().keys[at as usize];
+            (key.protocol, (key.source_port, key.destination_port), key.bits)
+        }
+        Parsed::V6(at) => {
+            let key = &batch.v6().keys[at as usize];
+            (key.protocol, (key.source_port, key.destination_port), key.bits)
+        }
+        Parsed::Rejected(_) => return None,
+    };
+    if bits.contains(KeyBits::LATER_FRAGMENT) {
+        return None;
+    }
+    let bytes = batch.payload(index).unwrap_or_default();
+    Some(Payload { protocol, ports, sequence: 0, begin: None, bytes })
+}
+
+/// The slow form of [`Watches::follow`]. What is found in payloads is tested in `packetloom-names`.
+pub(crate) struct OracleWatches<F: Follow = Watch> {
+    watches: Watches<F>,
+    lives: HashMap<u64, Life>,
+}
+
+/// What is known of a life of a flow.
+struct Life {
+    stages: [Stage; 2],
+    begins: [Option<u32>; 2],
+}
+
+/// The payload of a packet with ports.
+pub(crate) fn payload_of_oracle(packet: &OraclePacket) -> Option<Payload<'_>> {
+    let ip = packet.ip.as_ref().ok().filter(|ip| !ip.later_fragment)?;
+    let bytes = packet.payload().unwrap_or_default();
+    Some(Payload { protocol: ip.protocol, ports: ip.ports?, sequence: 0, begin: None, bytes })
+}
+
+impl<F: Follow> OracleWatches<F> {
+    pub(crate) fn new(wanted: F::Wanted) -> Self {
+        Self { watches: Watches::new(wanted), lives: HashMap::new() }
+    }
+
+    /// Directions in which it took too much to find anything, and those for which there was no memory.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.watches.gave_up, self.watches.no_room)
+    }
+
+    /// Forgets a life of a flow.
+    pub(crate) fn end(&mut self, life: u64) {
+        self.lives.remove(&life);
+        self.watches.end(life);
+    }
+
+    /// What a packet completes, or has by itself.
+    pub(crate) fn follow(&mut self, packet: &OraclePacket, flow: &OracleFlow) -> Option<F::Found> {
+        let wanted = self.watches.wanted;
+        let mut payload = payload_of_oracle(packet)?;
+        let alone = payload.alone::<F>(wanted);
+        let ip = packet.ip.as_ref().ok().filter(|ip| !ip.first_fragment);
+        let Some(ip) = ip else { return alone };
+        let new = || Life { stages: [Stage::Before; 2], begins: [None; 2] };
+        let way = usize::from(!flow.from_a);
+        if ip.protocol == 6 {
+            let transport = packet.frame.get(packet.network + ip.header..).unwrap_or_default();
+            let Some(number) = transport.get(4..8) else { return alone };
+            payload.sequence = number.iter().fold(0, |number, &byte| number << 8 | u32::from(byte));
+        }
+        let Life { stages, begins } = self.lives.entry(flow.life).or_insert_with(new);
+        if ip.protocol == 6 && ip.tcp_flags.is_some_and(|flags| flags / 2 % 2 == 1) {
+            payload.sequence = payload.sequence.wrapping_add(1);
+            if begins[way] != Some(payload.sequence) {
+                begins[way] = Some(payload.sequence);
+                stages[way] = Stage::Before;
+            }
+        }
+        payload.begin = begins[way];
+        if stages[way] != Stage::Over && !payload.bytes.is_empty() {
+            let (stage, found) = self.watches.look(flow.life, way, stages[way], payload);
+            stages[way] = stage;
+            if found.is_some() || stage != Stage::Over {
+                return found;
+            }
+        }
+        alone.filter(|_| stages[way] == Stage::Over)
     }
 }

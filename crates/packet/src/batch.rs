@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use packetloom_memory::{prefetch_at, prefetch_l2_at};
 
+use crate::FlowKey;
 use crate::dissect::{COMMON, common, dissect_and_tell, transport_header_len};
 use crate::rewrite::{self, Changes};
 use crate::{
@@ -775,6 +776,15 @@ impl Batch {
     pub fn payload(&self, index: usize) -> Option<&[u8]> {
         let parsed = *self.parsed.get(index)?;
         payload_of(self.bytes(index), layers_of(&self.layers, index), parsed, &self.v4, &self.v6)
+    }
+
+    /// The flow of a parsed frame; `None` where it has no key.
+    pub fn flow_key(&self, index: usize) -> Option<FlowKey> {
+        match self.parsed.get(index)? {
+            Parsed::V4(at) => Some(FlowKey::from_v4(&self.v4.keys[*at as usize]).0),
+            Parsed::V6(at) => Some(FlowKey::from_v6(&self.v6.keys[*at as usize]).0),
+            Parsed::Rejected(_) => None,
+        }
     }
 
     /// What the headers of each frame said, once parsed.

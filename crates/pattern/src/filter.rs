@@ -27,13 +27,27 @@ const NIBBLE: u8 = 15;
 impl Filter {
     /// For so many windows.
     pub(crate) fn new(windows: usize) -> Self {
+        Self::of_words(Self::words_for(windows))
+    }
+
+    /// Words for so many windows.
+    pub(crate) fn words_for(windows: usize) -> usize {
         // Beyond 4 MiB the table costs more in cache misses than it keeps out.
-        Self::of_words((windows * 8 / 5).next_power_of_two().clamp(1 << 10, 1 << 20))
+        (windows * 8 / 5).next_power_of_two().clamp(1 << 10, 1 << 20)
+    }
+
+    /// Of these words, as many as [`of_words`](Self::of_words) takes.
+    pub(crate) fn from_words(words: Vec<u32>) -> Self {
+        Self { shift: 32 - words.len().ilog2(), words }
+    }
+
+    pub(crate) fn words(&self) -> &[u32] {
+        &self.words
     }
 
     /// Of so many words, a power of two.
     pub(crate) fn of_words(words: usize) -> Self {
-        Self { words: vec![u32::MAX; words], shift: 32 - words.ilog2() }
+        Self::from_words(vec![u32::MAX; words])
     }
 
     /// Lets a window through, between these bytes as far as they are known.

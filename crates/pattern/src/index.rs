@@ -54,6 +54,18 @@ impl Kind {
         }
     }
 
+    /// That of a number.
+    pub(crate) const fn of_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Both),
+            2 => Some(Self::Before),
+            3 => Some(Self::After),
+            4 => Some(Self::Window),
+            6..=11 => Some(Self::Whole(number - 5)),
+            _ => None,
+        }
+    }
+
     /// The hash of a text's key: its highest bits are a place, its lowest ones a tag.
     #[inline(always)]
     pub(crate) const fn hash(self, around: Around) -> u64 {
@@ -100,11 +112,11 @@ impl Item {
 
 /// A place of the table. The tag tells most keys apart; that a text has the bytes is compared afterwards.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+pub(crate) struct Slot {
     /// 0 where there is no key.
-    tag: u32,
+    pub(crate) tag: u32,
     /// Where its list begins.
-    list: u32,
+    pub(crate) list: u32,
 }
 
 /// Bits of the gate for each slot.
@@ -126,28 +138,42 @@ pub(crate) struct Parts<'a> {
 /// An open-addressing table of lists.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    slots: Vec<Slot>,
+    pub(crate) slots: Vec<Slot>,
     shift: u32,
     /// A bit for each hash, set where a key has it.
-    gate: Vec<u64>,
+    pub(crate) gate: Vec<u64>,
     gate_shift: u32,
-    items: Vec<Item>,
+    pub(crate) items: Vec<Item>,
     /// Items of the longest list.
-    longest: usize,
+    pub(crate) longest: usize,
 }
 
 impl Index {
+    /// The binary logarithm of how many slots so many lists have, twice as many at least.
+    pub(crate) fn slot_bits(lists: usize) -> u32 {
+        (lists * 2).next_power_of_two().max(16).ilog2()
+    }
+
+    /// One without lists.
+    pub(crate) fn with_slots(bits: u32) -> Self {
+        let gate_bits = bits + GATE_BITS.ilog2();
+        Self {
+            slots: vec![Slot::default(); 1 << bits],
+            shift: 64 - bits,
+            gate: vec![0; 1 << (gate_bits - 6)],
+            gate_shift: 64 - gate_bits,
+            items: Vec::new(),
+            longest: 0,
+        }
+    }
+
     /// Of windows with what lies around them.
     pub(crate) fn new(mut windows: Vec<(u64, Item)>) -> Self {
         windows.sort_unstable_by_key(|&(key, item)| (item.kind, key, item.pattern, item.offset));
         let lists = || windows.chunk_by(|a, b| (a.1.kind, a.0) == (b.1.kind, b.0));
-        let bits = (lists().count() * 2).next_power_of_two().max(16).ilog2();
-        let mut slots = vec![Slot::default(); 1 << bits];
-        let shift = 64 - bits;
-        let gate_bits = bits + GATE_BITS.ilog2();
-        let (mut gate, gate_shift) = (vec![0; 1 << (gate_bits - 6)], 64 - gate_bits);
-        let mut items: Vec<Item> = Vec::with_capacity(windows.len());
-        let mut longest = 0;
+        let mut index = Self::with_slots(Self::slot_bits(lists().count()));
+        let Self { slots, shift, gate, gate_shift, items, longest } = &mut index;
+        items.reserve_exact(windows.len());
         for list in lists() {
             let (key, Item { kind, .. }) = list[0];
             let around = match kind {
@@ -155,18 +181,18 @@ impl Index {
                 _ => key << 16,
             };
             let hash = kind.hash(around);
-            let bit = hash >> gate_shift;
+            let bit = hash >> *gate_shift;
             gate[(bit >> 6) as usize] |= 1 << (bit & 63);
-            let mut at = (hash >> shift) as usize;
+            let mut at = (hash >> *shift) as usize;
             while slots[at].tag != 0 {
                 at = (at + 1) & (slots.len() - 1);
             }
             slots[at] = Slot { tag: hash as u32 | 1, list: items.len() as u32 };
             items.extend(list.iter().map(|&(_, item)| item));
             items.last_mut().expect("a list is not empty").is_last = true;
-            longest = longest.max(list.len());
+            *longest = (*longest).max(list.len());
         }
-        Self { slots, shift, gate, gate_shift, items, longest }
+        index
     }
 
     /// Whether a key with this hash may be there: nearly always right, and without a branch.

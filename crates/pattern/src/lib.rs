@@ -36,11 +36,13 @@ pub mod oracle;
 mod patterns;
 mod plan;
 mod scan;
+mod stored;
 mod windows;
 
 pub use self::matcher::{Matcher, Part, Report};
 pub use self::patterns::{Bounds, Pattern, Patterns, Refused};
 pub use self::scan::Scratch;
+pub use self::stored::{MAGIC, Unusable};
 
 /// A pattern in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,13 +6,9 @@ use crate::classes::Classes;
 use crate::filter::Filter;
 use crate::index::{Index, Kind};
 use crate::lookup::Texts;
-use crate::plan::Plan;
+use crate::plan::{Plan, Shape};
 use crate::scan::{Scan, Scratch};
-use crate::windows::MIN_ON_GRID;
 use crate::{Match, Patterns};
-
-/// Beyond so many short patterns their classes let too much through, and those of four bytes and more are looked for by windows.
-const MAX_IN_CLASSES: usize = 150;
 
 /// Which matches are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,15 +88,12 @@ impl Matcher {
     /// Compiles a set for an instruction set, and for texts such as those of `sample`, of which 8 MiB are looked at: windows are chosen
     /// that are rare in them. What is found is the same with any sample.
     pub fn with(patterns: Patterns, isa: Isa, sample: &[&[u8]]) -> Self {
-        let plan = Plan::new(&patterns, sample, |short| if short > MAX_IN_CLASSES { 4 } else { MIN_ON_GRID });
+        let shape = Shape::of(&patterns);
+        let plan = Plan::new(&patterns, sample, shape.whole_below);
         let filter =
             |windows: &[_]| (!windows.is_empty()).then(|| plan.allow(Filter::new(windows.len()), windows));
         let (sparse, dense) = (filter(&plan.sparse), filter(&plan.dense));
-        let whole: Vec<_> = plan.whole.iter().map(|&number| plan.all[number as usize].clone()).collect();
-        let mut lengths: Vec<_> = whole.iter().map(|bytes| Kind::Whole(bytes.len() as u8)).collect();
-        lengths.sort_unstable();
-        lengths.dedup();
-        let classes = (!whole.is_empty()).then(|| Classes::new(&whole));
+        let (classes, lengths) = shape.classes(&patterns);
         let (fold, index) = (plan.fold, Index::new(plan.keys));
         Self { isa, patterns, fold, sparse, dense, classes, lengths, index }
     }

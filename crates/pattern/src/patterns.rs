@@ -179,6 +179,22 @@ impl Patterns {
         self.any_ignores_case
     }
 
+    /// Hands out bytes that are those of these patterns, in this order and with these options, alone.
+    pub(crate) fn digest(&self, mut update: impl FnMut(&[u8])) {
+        update(&(self.len() as u64).to_le_bytes());
+        let mut chunk = Vec::new();
+        for entries in self.entries.chunks(4096) {
+            chunk.clear();
+            entries.iter().for_each(|entry| chunk.extend([entry.len, entry.ignore_case.into()]));
+            update(&chunk);
+        }
+        update(&self.bytes);
+        for Bounds { offset, depth } in &self.bounds {
+            update(&offset.to_le_bytes());
+            update(&depth.to_le_bytes());
+        }
+    }
+
     pub(crate) fn heap_bytes(&self) -> usize {
         self.bytes.capacity()
             + self.entries.capacity() * size_of::<Entry>()

@@ -1,9 +1,54 @@
 //! By which windows each pattern of a set is looked for.
 
 use crate::Patterns;
+use crate::classes::Classes;
 use crate::filter::Filter;
 use crate::index::{Item, Kind};
 use crate::windows::{Chooser, MIN_ON_GRID, Window};
+
+/// Beyond so many short patterns their classes let too much through, and those of four bytes and more are looked for by windows.
+const MAX_IN_CLASSES: usize = 150;
+
+/// In which way the patterns of a set are looked for on cores, by their lengths alone.
+pub(crate) struct Shape {
+    /// As [`Plan::fold`].
+    pub(crate) fold: u8,
+    /// Patterns with fewer bytes are looked for as a whole.
+    pub(crate) whole_below: usize,
+    /// Windows on the grid, windows at every byte, and patterns that are looked for as a whole.
+    pub(crate) sparse: usize,
+    pub(crate) dense: usize,
+    pub(crate) whole: usize,
+}
+
+impl Shape {
+    pub(crate) fn of(patterns: &Patterns) -> Self {
+        let below = |len: usize| patterns.iter().filter(|pattern| pattern.bytes.len() < len).count();
+        let short = below(MIN_ON_GRID);
+        let whole_below = if short > MAX_IN_CLASSES { 4 } else { MIN_ON_GRID };
+        let whole = below(whole_below);
+        let (sparse, dense) = (4 * (patterns.len() - short), short - whole);
+        Self { fold: fold_of(patterns), whole_below, sparse, dense, whole }
+    }
+
+    /// Where patterns may begin that are looked for as a whole, if there are such, and which lengths they have, ascending.
+    pub(crate) fn classes(&self, patterns: &Patterns) -> (Option<Classes>, Vec<Kind>) {
+        let whole = patterns.iter().filter(|pattern| pattern.bytes.len() < self.whole_below);
+        let whole: Vec<_> = whole.map(|pattern| folded(pattern.bytes, self.fold)).collect();
+        let mut lengths: Vec<_> = whole.iter().map(|bytes| Kind::Whole(bytes.len() as u8)).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        ((!whole.is_empty()).then(|| Classes::new(&whole)), lengths)
+    }
+}
+
+fn fold_of(patterns: &Patterns) -> u8 {
+    if patterns.any_ignores_case() { 0x20 } else { 0 }
+}
+
+fn folded(bytes: &[u8], fold: u8) -> Vec<u8> {
+    bytes.iter().map(|byte| byte | fold).collect()
+}
 
 /// Bytes of a sample that are looked at.
 const MAX_SAMPLE: usize = 8 << 20;
@@ -21,22 +66,16 @@ pub(crate) struct Plan {
     pub(crate) sparse: Vec<Place>,
     /// Windows at every byte.
     pub(crate) dense: Vec<Place>,
-    /// Patterns that are looked for as a whole.
-    pub(crate) whole: Vec<u32>,
     /// What is found by each of them.
     pub(crate) keys: Vec<(u64, Item)>,
 }
 
 impl Plan {
     /// For a set, and texts such as those of `sample`. Patterns below a length are looked for as a whole, those of 4 to 6 bytes from there on
-    /// by one window at every byte, others by four on the grid; the length comes of how many patterns have less than 7 bytes.
-    pub(crate) fn new(
-        patterns: &Patterns,
-        sample: &[&[u8]],
-        whole_below: impl FnOnce(usize) -> usize,
-    ) -> Self {
-        let fold = if patterns.any_ignores_case() { 0x20 } else { 0 };
-        let folded = |bytes: &[u8]| bytes.iter().map(|byte| byte | fold).collect::<Vec<_>>();
+    /// by one window at every byte, others by four on the grid.
+    pub(crate) fn new(patterns: &Patterns, sample: &[&[u8]], whole_below: usize) -> Self {
+        let fold = fold_of(patterns);
+        let folded = |bytes: &[u8]| folded(bytes, fold);
         let all: Vec<Vec<u8>> = patterns.iter().map(|pattern| folded(pattern.bytes)).collect();
         let mut room = MAX_SAMPLE;
         let sample = sample.iter().map_while(|text| {
@@ -47,10 +86,8 @@ impl Plan {
         let sample: Vec<_> = sample.collect();
         let mut chooser = Chooser::new(all.iter().map(|p| &p[..]), sample.iter().map(|text| &text[..]));
 
-        let short = all.iter().filter(|bytes| bytes.len() < MIN_ON_GRID).count();
-        let whole_below = whole_below(short);
         let mut keys = Vec::new();
-        let (mut sparse, mut dense, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sparse, mut dense) = (Vec::new(), Vec::new());
         for (number, bytes) in all.iter().enumerate() {
             let number = number as u32;
             let item = |offset, kind| Item::new((number, patterns.begin(number)), bytes, offset, kind);
@@ -58,7 +95,6 @@ impl Plan {
                 let kind = Kind::Whole(bytes.len() as u8);
                 let key = bytes.iter().rev().fold(0, |key, &byte| key << 8 | u64::from(byte));
                 keys.push((key, item(0, kind)));
-                whole.push(number);
                 continue;
             }
             let mut add = |windows: &mut Vec<Place>, window: Window| {
@@ -74,7 +110,7 @@ impl Plan {
                 }
             }
         }
-        Self { fold, all, sparse, dense, whole, keys }
+        Self { fold, all, sparse, dense, keys }
     }
 
     /// The four bytes of a window.

@@ -89,7 +89,7 @@ impl Plot {
 const LATENCY: &[&str] = &["latency_us_p50", "latency_us_p99"];
 
 /// All of them.
-const PLOTS: [Plot; 24] = {
+const PLOTS: [Plot; 27] = {
     use Scale::{Auto, Linear, Log};
     [
         lines("throughput-batch.svg", Kind::Device, "batch", &["mpps"])
@@ -130,6 +130,9 @@ const PLOTS: [Plot; 24] = {
             .scales(Linear, Linear)
             .beside(Beside::Anew),
         lines("churn-latency.svg", Kind::Churn, "changes", &["us_p50", "us_p99"]).scales(Linear, Auto),
+        bars("strings-throughput.svg", Kind::Strings, &["gbps"]).spread("p25", "p75"),
+        lines("strings-patterns.svg", Kind::Strings, "patterns", &["gbps"]).spread("p25", "p75"),
+        bars("strings-ratio.svg", Kind::Strings, &["peer_ratio"]).spread("peer_ratio_min", "peer_ratio_max"),
     ]
 };
 
@@ -158,6 +161,9 @@ fn called(field: &str) -> &'static str {
         "latency_us_p50" | "latency_10_us_p50" => "Latency (µs)",
         "us_p50" | "transaction_us_p50" => "Time of a transaction (µs)",
         "changes_per_second" => "Rule changes (1/s)",
+        "patterns" => "Patterns",
+        "gbps" => "Throughput (Gb/s of CPU time)",
+        "peer_ratio" => "Times as fast as the peer",
         _ => "Throughput (Mpps)",
     }
 }
@@ -181,6 +187,7 @@ fn several_of(across: &str) -> &'static str {
         "block" => "block sizes",
         "workers" => "numbers of workers",
         "flows" => "numbers of flows",
+        "patterns" => "numbers of patterns",
         "offered_mpps" => "offered loads",
         _ => "numbers of changes",
     }
@@ -339,7 +346,7 @@ impl Plot {
         let said = |keys: Vec<&str>| keys.into_iter().map(listed).filter(|words| !words.is_empty()).collect();
         let mut own: Vec<String> = said(own);
         match self.spread {
-            Some(["mpps_min", _]) => own.push("bars: lowest to highest round".into()),
+            Some([low, _]) if low.ends_with("_min") => own.push("bars: lowest to highest round".into()),
             Some(_) => own.push("bars: quartiles of the rounds".into()),
             None => {}
         }
@@ -351,8 +358,9 @@ impl Plot {
     /// What was measured at one place by a field: the median, and the spread if there is any.
     fn point(&self, x: f64, rows: &[&Row], field: &str) -> Option<Point> {
         let values: Vec<_> = rows.iter().filter_map(|row| row.figure(field)).collect();
-        // A field of nanoseconds a packet as millions of packets a second.
-        let rate = |name: &str, value: f64| if name.starts_with("mpps") { value } else { 1e3 / value };
+        // Quartiles of other benchmarks are nanoseconds a packet.
+        let is_time = |name: &str| self.kind != Kind::Strings && !name.contains("mpps");
+        let rate = |name: &str, value: f64| if is_time(name) { 1e3 / value } else { value };
         let of_spread = |at: usize| {
             let name = self.spread.filter(|_| field == self.fields[0])?[at];
             let ends = rows.iter().filter_map(|row| Some(rate(name, row.figure(name)?)));

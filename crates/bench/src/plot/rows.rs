@@ -28,6 +28,7 @@ pub(super) enum Kind {
     Meter,
     MeterOnDevice,
     Offered,
+    Strings,
 }
 
 impl Kind {
@@ -81,6 +82,18 @@ impl Kind {
                 "machine",
                 "commit",
             ],
+            Self::Strings => &[
+                "workload",
+                "patterns",
+                "report",
+                "isa",
+                "sampled",
+                "batch",
+                "device",
+                "transport",
+                "machine",
+                "commit",
+            ],
         }
     }
 
@@ -93,6 +106,7 @@ impl Kind {
             Self::Device => "device",
             Self::Forward => "forward",
             Self::Meter | Self::MeterOnDevice => "meter",
+            Self::Strings => "strings",
         }
     }
 }
@@ -124,8 +138,7 @@ impl Row {
 
     /// A row of a line; `called` is what its workload is called, if that is not to be its own name.
     fn of(line: &[u8], called: Option<&str>) -> Result<Self, String> {
-        const EXPECTED: &str =
-            "expected a line of \"packetloom bench acl, chain, changes, device, forward or meter --json\"";
+        const EXPECTED: &str = "expected a line of \"packetloom bench acl, chain, changes, device, forward, meter or strings --json\"";
         let text = std::str::from_utf8(line).map_err(|_| format!("not UTF-8; {EXPECTED}"))?;
         let value: Value = serde_json::from_str(text).map_err(|_| format!("not JSON; {EXPECTED}"))?;
         let fields = value.as_object().ok_or_else(|| format!("not a JSON object; {EXPECTED}"))?;
@@ -143,6 +156,7 @@ impl Row {
             "forward" => (Kind::Forward, "forward"),
             "meter" if is_there("memory") => (Kind::MeterOnDevice, "meter"),
             "meter" => (Kind::Meter, "meter"),
+            "strings" => (Kind::Strings, "strings"),
             verb => return Err(format!("\"workload\": no benchmark {verb:?} is known; {EXPECTED}")),
         };
         Self::checked(kind, known, fields, clean(called.map_or(&without_endings(workload), |called| called)))
@@ -207,6 +221,7 @@ fn words(key: &str, value: &Value) -> String {
         (_, None) => match value {
             Value::String(text) if key == "commit" => format!("commit {}", clean(text)),
             Value::String(text) => clean(text),
+            Value::Bool(is_sampled) if key == "sampled" => if *is_sampled { "sampled" } else { "" }.into(),
             Value::Bool(true) => "compiled for the rules".into(),
             Value::Bool(false) => "for any rules".into(),
             _ => String::new(),
@@ -214,6 +229,7 @@ fn words(key: &str, value: &Value) -> String {
         ("workers", Some(n)) => of("worker", n),
         ("flows", Some(n)) => of("flow", n),
         ("rules", Some(n)) => of("rule", n),
+        ("patterns", Some(n)) => of("pattern", n),
         ("changes_per_transaction", Some(n)) => of("change", n) + " a transaction",
         ("new_flows", Some(n)) => format!("{} a second", of("new flow", n)),
         // How many packets were sent is another number each time.

@@ -135,8 +135,12 @@ fn patterns(params: &Params<'_>) -> Outcome<(Patterns, Search)> {
                     config(format!("format {format:?}; expected one of {all}"))
                 })?,
             };
-            let options =
-                Options { format, by_fast_pattern: keys.by_fast_pattern, ignore_case: keys.ignore_case };
+            let options = Options {
+                format,
+                by_fast_pattern: keys.by_fast_pattern,
+                ignore_case: keys.ignore_case,
+                buffer: None,
+            };
             let read = files::read(&text, &options).map_err(|error| config(format!("{name}: {error}")))?;
             if let Some(left) = read.left_out.first() {
                 let (line, reason, count) = (left.line, &left.reason, read.left_out.len());

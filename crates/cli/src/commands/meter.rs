@@ -114,7 +114,7 @@ pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
     let _server = args.control.as_deref().map(|path| Server::start(path, controlled)).transpose()?;
     let signals = Signals { stop: Arc::clone(stop), no_reload };
     let reports = reported.zip(report.as_deref()).map(|(reports, to)| (reports, to, format));
-    let wanted = Wanted { summaries: summaries.as_slice(), reports };
+    let wanted = Wanted { summaries: summaries.as_slice(), reports, matched_flows: None };
     let outcome = execute(&plan, &source, wanted, args.count, life, signals, Outcome::meter_json)?;
     let written = all_written(&outcome);
     talk::say(&talk::outcome(outcome));

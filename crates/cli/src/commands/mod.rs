@@ -17,6 +17,7 @@ pub(crate) mod search;
 pub(crate) mod state;
 mod statistics;
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use packetloom_io::capture::{CaptureSeries, CaptureWriter, FileReport, PcapngWri
 use packetloom_io::input::Stop;
 use packetloom_io::output::{Output, removed_parts};
 use packetloom_io::port::{Backend, Egress, Ingress, OnExit};
+use packetloom_packet::FlowKey;
 use packetloom_report::Reports;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -172,6 +174,8 @@ struct Wanted<'a> {
     summaries: &'a [&'a Path],
     /// What counts flow records, where that goes, and as what.
     reports: Option<(Reports, &'a Path, packetloom_report::Format)>,
+    /// Where the flows go that packets that match belong to.
+    matched_flows: Option<&'a mut HashSet<FlowKey>>,
 }
 
 /// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
@@ -228,6 +232,7 @@ fn execute(
             .transpose()?,
         records: records.collect::<Result<_, _>>()?,
         reports: None,
+        matched_flows: wanted.matched_flows.as_ref().map(|_| HashSet::new()),
         summaries: wanted
             .summaries
             .iter()
@@ -303,6 +308,9 @@ fn execute(
     reporter.finish(result.as_mut().ok());
     bar.finish_and_clear();
     let mut outcome = result?;
+    if let Some((into, flows)) = wanted.matched_flows.zip(outputs.matched_flows.take()) {
+        *into = flows;
+    }
     let reported = report.zip(outcome.reports.take()).map_or(Ok(()), |((mut output, format), reports)| {
         output.write_header(reports.write(format).as_bytes())?;
         output.finish()

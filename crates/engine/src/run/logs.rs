@@ -99,6 +99,6 @@ impl Outlet<'_> {
         }
         self.outputs_of = self.outputs_of(plan);
         self.exporters_of = self.exporters_of(plan);
-        self.matches = Matches::new(plan);
+        self.matches = Matches::new(plan, self.outputs.matched_flows.is_some());
     }
 }

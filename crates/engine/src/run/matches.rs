@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use packetloom_packet::Batch;
 
-use super::Outlet;
+use super::{MAX_MATCHED_FLOWS, Outlet};
 use crate::{Chain, Error, Plan};
 
 /// What rules matched of the batch that is delivered next.
@@ -20,12 +20,13 @@ pub(super) struct Matches {
 }
 
 impl Matches {
-    pub(super) fn new(plan: &Plan) -> Self {
+    /// For a plan, whose matches are wanted for their flows alone perhaps.
+    pub(super) fn new(plan: &Plan, are_flows_wanted: bool) -> Self {
         let matched = plan.chain.settings.matched.as_ref();
         Self {
             chain: Arc::clone(&plan.chain),
             mark: matched.and_then(|(_, which)| which.mark),
-            is_wanted: matched.is_some(),
+            is_wanted: matched.is_some() || are_flows_wanted,
             found: Vec::new(),
             written: Vec::new(),
         }
@@ -66,6 +67,10 @@ impl Outlet<'_> {
         }
         self.matches.take(batch);
         let (live, written) = (self.live, &self.matches.written);
+        if let Some(flows) = &mut self.outputs.matched_flows {
+            let more = (MAX_MATCHED_FLOWS + 1).saturating_sub(flows.len());
+            flows.extend(written.iter().filter_map(|&(frame, _)| batch.flow_key(frame)).take(more));
+        }
         Ok(self.outputs.with(
             |outputs| &mut outputs.matched,
             |matched| {

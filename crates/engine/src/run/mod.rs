@@ -24,6 +24,7 @@ mod slot;
 mod statistics;
 mod workers;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +37,7 @@ use packetloom_io::{Polled, Sink, Source};
 use packetloom_nf::flows::{AnyEntry, Forgotten};
 use packetloom_packet::batch::empty_arena;
 use packetloom_packet::verdict::VerdictCounts;
-use packetloom_packet::{Batch, PortNames, Timestamp};
+use packetloom_packet::{Batch, FlowKey, PortNames, Timestamp};
 use packetloom_report::Reports;
 
 use self::control::Closing;
@@ -100,6 +101,9 @@ pub struct Io<'a> {
     pub life: LifecycleOptions<'a>,
 }
 
+/// Flows that [`Outputs::matched_flows`] collects: about 1 GB of them.
+pub const MAX_MATCHED_FLOWS: usize = 1 << 24;
+
 /// Where the results of a run go. No file appears under its name before [`Outputs::publish`] or [`Outputs::appear`].
 #[derive(Debug, Default)]
 pub struct Outputs {
@@ -111,6 +115,9 @@ pub struct Outputs {
     pub dropped: Option<PcapngWriter>,
     /// Where those go that rules matched.
     pub matched: Option<PcapngWriter>,
+    /// Collects the flows that these belong to, up to [`MAX_MATCHED_FLOWS`] and one more; what has no ports, such as a later fragment, is a
+    /// flow by addresses and protocol. The chain has to [watch](crate::Chain::watch_matched) for them.
+    pub matched_flows: Option<HashSet<FlowKey>>,
     /// Where they leave meanwhile, inline.
     pub egress: Option<Box<dyn Sink>>,
     /// For each function, where its flow records or its log go.
@@ -308,6 +315,7 @@ impl Outputs {
     fn is_empty(&mut self) -> bool {
         self.egress.is_none()
             && self.reports.is_none()
+            && self.matched_flows.is_none()
             && self.exporters.iter().all(Exporter::is_left)
             && self.summaries.iter().all(Option::is_none)
             && self.results().all(|output| output.is_left())
@@ -346,6 +354,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         statistics: Arc::clone(&io.life.statistics),
         end: None,
     };
+    let matches = Matches::new(plan, io.outputs.matched_flows.is_some());
     let mut outlet = Outlet {
         outputs: io.outputs,
         paths,
@@ -355,7 +364,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         wire_bytes: 0,
         live: intake.source.is_live(),
         logs: Logs::new(&chain.functions),
-        matches: Matches::new(plan),
+        matches,
         statistics: io.life.statistics.clone(),
         now: 0,
         rotates: settings.rotation().is_some(),

@@ -18,26 +18,26 @@ use crate::encode::{dns, labels};
 use crate::watch::CLIENT;
 
 /// A direction of a flow.
-type Direction = (FlowKey, bool);
+pub(crate) type Direction = (FlowKey, bool);
 
 /// The TCP flag of a connection's first segment.
 const SYN: u8 = 2;
 
 /// What is known of a frame, as far as a watch needs it.
-struct Packet<'a> {
+pub(crate) struct Packet<'a> {
     /// Counted from 1, as tshark does.
-    frame: usize,
-    direction: Direction,
-    is_tcp: bool,
-    ports: (u16, u16),
+    pub(crate) frame: usize,
+    pub(crate) direction: Direction,
+    pub(crate) is_tcp: bool,
+    pub(crate) ports: (u16, u16),
     /// Whether it begins a connection, and the sequence number of its first byte of payload.
-    is_syn: bool,
-    sequence: u32,
-    payload: &'a [u8],
+    pub(crate) is_syn: bool,
+    pub(crate) sequence: u32,
+    pub(crate) payload: &'a [u8],
 }
 
 /// Calls `take` with every packet of TCP or UDP.
-fn for_each_packet(path: &Path, mut take: impl FnMut(Packet<'_>)) {
+pub(crate) fn for_each_packet(path: &Path, mut take: impl FnMut(Packet<'_>)) {
     let mut reader = CaptureReader::open(path, &Stop::default()).expect("a capture");
     let mut batch = Batch::new(512);
     let mut before = 0;
@@ -179,7 +179,7 @@ fn tshark(path: &Path) -> Vec<(Found, Vec<String>)> {
 }
 
 /// All captures of the corpus.
-fn captures() -> Option<Vec<PathBuf>> {
+pub(crate) fn captures() -> Option<Vec<PathBuf>> {
     let entries =
         corpus("captures")?.read_dir().expect("a folder").map(|entry| entry.expect("an entry").path());
     let is_capture = |path: &PathBuf| {

@@ -3,6 +3,7 @@
 mod captures;
 mod dns;
 mod encode;
+mod fields;
 mod http;
 mod quic;
 mod random;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use packetloom_packet::batch::Parsed;
-use packetloom_packet::{Batch, DropReason, KeyBits};
+use packetloom_names::Watch;
+use packetloom_packet::{Batch, DropReason};
 
-use super::{DomainsReport, Names, name_of};
+use super::{DomainsReport, Names};
+use crate::watches::payload_in;
 use crate::{Function, Logged, Report};
 
 pub(super) struct DomainsCpu {
@@ -27,22 +28,8 @@ impl Function for DomainsCpu {
             if !batch.verdicts()[index].is_pass() {
                 continue;
             }
-            let (protocol, ports, bits) = match batch.parsed()[index] {
-                Parsed::V4(at) => {
-                    let key = &batch.v4().keys[at as usize];
-                    (key.protocol, (key.source_port, key.destination_port), key.bits)
-                }
-                Parsed::V6(at) => {
-                    let key = &batch.v6().keys[at as usize];
-                    (key.protocol, (key.source_port, key.destination_port), key.bits)
-                }
-                Parsed::Rejected(_) => continue,
-            };
-            if bits.contains(KeyBits::LATER_FRAGMENT) {
-                continue;
-            }
-            let payload = batch.payload(index).unwrap_or_default();
-            let Some(name) = name_of(protocol, ports, payload) else { continue };
+            let payload = payload_in(batch, index);
+            let Some(name) = payload.and_then(|payload| payload.alone::<Watch>(())) else { continue };
             let Some(line) = self.report.blocks(&name) else { continue };
             let settings = &self.names.settings;
             if self.names.is_handed_out(line) {

@@ -31,7 +31,7 @@ use crate::flows::{
 };
 use crate::log_rate::{LogCounts, LogSettings};
 use crate::units::Span;
-use crate::watches::Payload;
+use crate::watches::Followed;
 use crate::{Form, Function, FunctionSpec, Log, Oracle, PerFlow, Report, Standalone, Watch, summary};
 
 /// What is done with names that are blocked.
@@ -124,11 +124,6 @@ impl Names {
         };
         self.set.lookup(text)
     }
-}
-
-/// The name in a packet by itself.
-fn name_of(protocol: u8, ports: (u16, u16), bytes: &[u8]) -> Option<Name> {
-    Payload { protocol, ports, sequence: 0, begin: None, bytes }.name()
 }
 
 /// Whether the rest of a flow is dropped with a packet of it that has a name of this kind: all but questions of DNS over UDP, each of which is
@@ -260,7 +255,7 @@ impl FunctionSpec for Domains {
     }
 
     fn adopt(&mut self, words: &mut [u64]) -> bool {
-        per_flow::adopt(words, self.names.settings.action);
+        Followed::adopt(words, self.names.settings.action == Action::Drop);
         true
     }
 
@@ -284,7 +279,7 @@ impl Standalone for Domains {
 
 impl PerFlow for Domains {
     fn keeps(&self) -> StateSpec {
-        StateSpec { flows: None, by: &[By::FiveTuple], words: state_words::<per_flow::Kept>() }
+        StateSpec { flows: None, by: &[By::FiveTuple], words: state_words::<Followed>() }
     }
 
     fn own(&self) -> Option<Definition> {
@@ -297,7 +292,7 @@ impl PerFlow for Domains {
     }
 
     fn passing(&self) -> &'static [(usize, u64)] {
-        per_flow::PASSING
+        Followed::PASSING
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {

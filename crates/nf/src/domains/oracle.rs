@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use packetloom_names::Name;
+use packetloom_names::{Name, Watch};
 use packetloom_packet::{DropReason, Role, Verdict};
 
-use super::{DomainsReport, FlowCounts, Names, drops_flow, name_of};
+use super::{DomainsReport, FlowCounts, Names, drops_flow};
 use crate::flows::{End, FlowName, FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
-use crate::watches::{Payload, Stage, Watches};
+use crate::watches::{OracleWatches, payload_of_oracle};
 use crate::{Oracle, Records, Report};
 
 /// Each packet by itself.
@@ -42,8 +42,7 @@ impl DomainsOracle {
 
 /// The name in a packet by itself.
 fn alone(packet: &OraclePacket) -> Option<Name> {
-    let ip = packet.ip.as_ref().ok().filter(|ip| !ip.later_fragment)?;
-    name_of(ip.protocol, ip.ports?, packet.payload().unwrap_or_default())
+    payload_of_oracle(packet)?.alone::<Watch>(())
 }
 
 impl Oracle for DomainsOracle {
@@ -61,89 +60,46 @@ impl Oracle for DomainsOracle {
     }
 }
 
-/// What is known of a life of a flow.
-#[derive(Clone, Copy)]
-struct Held {
-    is_dropped: bool,
-    stages: [Stage; 2],
-    begins: [Option<u32>; 2],
-}
-
 /// Packets with those of their flows before.
 pub(super) struct FlowsOracle {
     alone: DomainsOracle,
-    watches: Watches,
-    held: HashMap<u64, Held>,
+    watches: OracleWatches,
+    /// Lives of flows, and whether they are dropped.
+    flows: HashMap<u64, bool>,
 }
 
 impl FlowsOracle {
     pub(super) fn new(names: Arc<Names>) -> Self {
-        Self { alone: DomainsOracle::new(names), watches: Watches::default(), held: HashMap::new() }
-    }
-
-    /// The name that a packet completes, or has by itself.
-    fn name(&mut self, packet: &OraclePacket, flow: &OracleFlow) -> Option<Name> {
-        let ip = packet.ip.as_ref().ok()?;
-        let ports = ip.ports.filter(|_| !ip.later_fragment)?;
-        let transport = packet.frame.get(packet.network + ip.header..).unwrap_or_default();
-        let mut sequence = 0;
-        if ip.protocol == 6 {
-            let number = transport.get(4..8).filter(|_| !ip.first_fragment);
-            let Some(number) = number else { return alone(packet) };
-            sequence = number.iter().fold(0, |number, &byte| number << 8 | u32::from(byte));
-        } else if ip.first_fragment {
-            return alone(packet);
-        }
-        let held = self.held.get_mut(&flow.life)?;
-        let way = usize::from(!flow.from_a);
-        if ip.protocol == 6 && ip.tcp_flags.is_some_and(|flags| flags / 2 % 2 == 1) {
-            sequence = sequence.wrapping_add(1);
-            if held.begins[way] != Some(sequence) {
-                held.begins[way] = Some(sequence);
-                held.stages[way] = Stage::Before;
-            }
-        }
-        let bytes = packet.payload().unwrap_or_default();
-        let payload = Payload { protocol: ip.protocol, ports, sequence, begin: held.begins[way], bytes };
-        if held.stages[way] != Stage::Over && !bytes.is_empty() {
-            let (stage, name) = self.watches.look(flow.life, way, held.stages[way], payload);
-            held.stages[way] = stage;
-            if name.is_some() || stage != Stage::Over {
-                return name;
-            }
-        }
-        if held.stages[way] == Stage::Over { alone(packet) } else { None }
+        Self { alone: DomainsOracle::new(names), watches: OracleWatches::new(()), flows: HashMap::new() }
     }
 }
 
 impl FlowOracle for FlowsOracle {
     fn save(&self, life: u64) -> Option<Vec<u64>> {
-        self.held.get(&life).map(|held| vec![u64::from(held.is_dropped), 0])
+        self.flows.get(&life).map(|&is_dropped| vec![u64::from(is_dropped), 0])
     }
 
     fn forget(&mut self, life: u64) {
-        self.held.remove(&life);
+        self.flows.remove(&life);
         self.watches.end(life);
     }
 
     fn load(&mut self, life: u64, words: &[u64]) {
-        let is_dropped = words[0] % 2 == 1;
-        self.held.insert(life, Held { is_dropped, stages: [Stage::Before; 2], begins: [None; 2] });
+        self.flows.insert(life, words[0] % 2 == 1);
     }
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
-        let new = Held { is_dropped: false, stages: [Stage::Before; 2], begins: [None; 2] };
-        if self.held.entry(flow.life).or_insert(new).is_dropped {
+        if *self.flows.entry(flow.life).or_default() {
             self.alone.logged = None;
             self.alone.report.flows.get_or_insert_default().dropped += 1;
             return Verdict::Drop(DropReason::Domains);
         }
-        let name = self.name(packet, flow);
+        let name = self.watches.follow(packet, flow);
         let verdict = self.alone.judge(packet, name.as_ref());
         let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
         if !verdict.is_pass() && name.is_some_and(|name| drops_flow(protocol, name.kind)) {
             self.watches.end(flow.life);
-            self.held.insert(flow.life, Held { is_dropped: true, ..new });
+            self.flows.insert(flow.life, true);
         }
         verdict
     }
@@ -162,7 +118,7 @@ impl FlowOracle for FlowsOracle {
 
     fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {
         let mut report = self.alone.report.clone();
-        let Watches { gave_up, no_room, .. } = self.watches;
+        let (gave_up, no_room) = self.watches.counts();
         let dropped = report.flows.unwrap_or_default().dropped;
         report.flows = Some(FlowCounts { dropped, gave_up, no_room });
         Box::new(report)

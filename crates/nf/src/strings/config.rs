@@ -8,7 +8,8 @@ use packetloom_pattern::files::{self, Format, Options};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{FlowAction, FlowSettings, Named, Settings, Strings, Within};
+use super::store::Store;
+use super::{FlowAction, FlowSettings, LookIn, Named, Settings, Strings, Within};
 use crate::alerts::{self, Action};
 use crate::flows::Remembered;
 use crate::log_rate::{self, LogBurst, LogSettings};
@@ -31,10 +32,16 @@ pub struct Config {
     /// Find letters in both cases, in patterns of lists.
     #[serde(default)]
     pub ignore_case: bool,
+    /// A file for the compiled set, which is read where it is that of the patterns, and else written: large sets are ready sooner then.
+    pub compiled: Option<PathBuf>,
     /// Which signatures are counted and logged of a packet that has several: all, the first of the file, or none by name.
     #[serde(default, rename = "match")]
     pub named: Named,
-    /// What is searched of a packet.
+    /// Where patterns are looked for: "payload", or a header field, by the name that Suricata has for it: "http.uri", "http.host", "dns.query",
+    /// "tls.sni" and others. Of rules those are taken whose contents are there.
+    #[serde(default)]
+    pub look_in: ByName<LookIn>,
+    /// What is searched of a packet. Of header fields "stream" follows the first message of each direction of a flow over segments.
     #[serde(default)]
     pub within: Within,
     /// What becomes of packets that match.
@@ -89,6 +96,7 @@ impl Config {
         let (path, text) = context.read("patterns", &self.patterns, "a pattern file")?;
         let name = path.display().to_string();
         self.log = self.log.map(|log| context.resolve(&log));
+        self.compiled = self.compiled.map(|compiled| context.resolve(&compiled));
         self.with_patterns(&name, &text, Some(path))
     }
 
@@ -107,9 +115,22 @@ impl Config {
             format: self.format.0,
             by_fast_pattern: self.by_fast_pattern,
             ignore_case: self.ignore_case,
+            buffer: self.look_in.0.buffer(),
         };
+        if self.within == Within::Packet && self.look_in.0 != LookIn::Payload {
+            return Err(Error::Invalid(format!(
+                "within = \"packet\" with look_in = \"{}\"; expected within = \"payload\" or \"stream\"",
+                self.look_in.0
+            )));
+        }
         let signatures = files::read(text, &options);
         let signatures = signatures.map_err(|e| Error::Invalid(format!("{name}: {e}")))?;
+        if let Some((path, why)) = self.compiled.as_ref().and_then(|path| Some((path, Store::check(path)?))) {
+            return Err(Error::Invalid(format!(
+                "compiled: {}: {why}; expected a file that packetloom wrote for a compiled set, or none",
+                path.display()
+            )));
+        }
         let has_bounds = signatures.patterns.iter().any(|pattern| pattern.bounds != Bounds::ANYWHERE);
         if self.within == Within::Packet && has_bounds {
             return Err(Error::Invalid(format!(
@@ -130,6 +151,7 @@ impl Config {
         let log = self.log.map(|path| LogSettings { path, rate: self.log_rate, burst: self.log_burst });
         let settings = Settings {
             named: self.named,
+            look_in: self.look_in.0,
             within: self.within,
             action: self.action,
             mark: self.mark,
@@ -137,6 +159,7 @@ impl Config {
             log,
             plain: self.plain,
             watch: None,
+            compiled: self.compiled,
         };
         Ok(Strings::new(name.into(), path, Arc::new(signatures), settings))
     }

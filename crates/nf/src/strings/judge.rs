@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use packetloom_pattern::Match;
+
 use super::{List, Named, StringsReport};
 use crate::Logged;
 
@@ -30,7 +32,7 @@ impl Judge {
     /// Whether a packet with these patterns has a signature. Of what lies in a stream
     /// those count alone of which it brought one of `new`, which are sorted.
     pub(super) fn matches(&mut self, frame: u32, patterns: &[u32], new: Option<&[u32]>) -> bool {
-        let Self { list, report, logged, signatures, room } = self;
+        let Self { list, signatures, room, .. } = self;
         signatures.clear();
         list.signatures.matched(patterns, signatures, room);
         if let Some(new) = new {
@@ -39,6 +41,31 @@ impl Judge {
                 needs(signature).iter().any(|pattern| new.binary_search(pattern).is_ok())
             });
         }
+        self.tell(frame)
+    }
+
+    /// The same of a packet with several texts, by what each of them has, and none of what is in a stream.
+    pub(super) fn matches_in_texts(
+        &mut self,
+        frame: u32,
+        matches: &[Match],
+        patterns: &mut Vec<u32>,
+    ) -> bool {
+        let Self { list, signatures, room, .. } = self;
+        signatures.clear();
+        for of_text in matches.chunk_by(|a, b| a.text == b.text) {
+            patterns.clear();
+            patterns.extend(of_text.iter().map(|found| found.pattern));
+            list.signatures.matched(patterns, signatures, room);
+        }
+        signatures.sort_unstable();
+        signatures.dedup();
+        self.tell(frame)
+    }
+
+    /// Counts a packet with the signatures that it has, if any.
+    fn tell(&mut self, frame: u32) -> bool {
+        let Self { list, report, logged, signatures, .. } = self;
         if signatures.is_empty() {
             return false;
         }

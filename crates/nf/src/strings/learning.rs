@@ -8,6 +8,8 @@ use std::thread;
 use packetloom_pattern::{Matcher, Patterns};
 use packetloom_simd::Isa;
 
+use super::store::Store;
+
 /// When it is worth it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct When {
@@ -32,6 +34,8 @@ const MIN_OF_TEXT: usize = 32;
 #[derive(Debug)]
 pub(super) struct Learning {
     when: When,
+    /// Where the first one is kept.
+    store: Option<Store>,
     /// Compiled when it is first needed.
     matcher: OnceLock<Mutex<Arc<Matcher>>>,
     /// How many there were.
@@ -57,9 +61,10 @@ pub(super) struct Current {
 }
 
 impl Learning {
-    pub(super) fn new(when: When) -> Self {
+    pub(super) fn new(when: When, store: Option<Store>) -> Self {
         Self {
             when,
+            store,
             matcher: OnceLock::new(),
             version: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -69,7 +74,18 @@ impl Learning {
     }
 
     fn shared(&self, patterns: &Patterns) -> &Mutex<Arc<Matcher>> {
-        self.matcher.get_or_init(|| Mutex::new(Arc::new(Matcher::new(patterns.clone()))))
+        self.matcher.get_or_init(|| {
+            let matcher = match &self.store {
+                Some(store) => store.matcher(patterns),
+                None => Matcher::new(patterns.clone()),
+            };
+            Mutex::new(Arc::new(matcher))
+        })
+    }
+
+    /// The file of the compiled set.
+    pub(super) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
     }
 
     /// The one that is to be used, compiled now if none is.
@@ -169,7 +185,7 @@ mod tests {
         let words: Vec<_> = (0..400).map(|number| format!("common-beginning-{number}")).collect();
         let patterns: Patterns = words.iter().map(|word| word.as_bytes()).collect();
         let when = When { patterns: 400, searched: 10_000, sample: 5_000 };
-        let list = Arc::new(List(Learning::new(when), patterns));
+        let list = Arc::new(List(Learning::new(when, None), patterns));
         let mut workers = [(); 2].map(|()| list.0.current(&list.1));
         let text = "common-beginning-77 common-beginning- common-beginning-3";
         let begin = Instant::now();
@@ -194,7 +210,7 @@ mod tests {
         }
         assert!(Arc::ptr_eq(&workers[0].matcher, &workers[1].matcher));
         // Once, and not of small lists.
-        let small = Arc::new(List(Learning::new(When { patterns: 401, ..when }), list.1.clone()));
+        let small = Arc::new(List(Learning::new(When { patterns: 401, ..when }, None), list.1.clone()));
         let mut worker = small.0.current(&small.1);
         for _ in 0..1_000 {
             worker.for_texts(&small, &[text.as_bytes()]);

@@ -1,19 +1,24 @@
-//! `strings`: packets in whose payload patterns of a list lie.
+//! `strings`: packets in whose payload, or in one of whose header fields, patterns of a list lie.
 //!
 //! Each packet is searched by itself, so that a pattern that is cut by the end of a segment is not found, or the streams of TCP are
-//! ([`Within::Stream`]). What was not captured is not searched, and packets of which a part was not are counted.
+//! ([`Within::Stream`]). What was not captured is not searched, and packets of which a part was not are counted. Fields are those that
+//! `packetloom-names` finds: of the message that a packet begins with, and with streams of the first one of each direction of a flow over segments.
 //!
 //! - Shape: one compiled set for all workers. By itself a packet needs no state; for streams, and where the rest of a flow is dropped, one word
-//!   of the flow's entry in a table of its own: whether it matched, and its number, by which the ends of runs of bytes lie in a map.
+//!   of the flow's entry in a table of its own: whether it matched, and its number, by which the ends of runs of bytes lie in a map. For fields,
+//!   two words as of `domains`.
 //! - Verdict: pass, or drop with [`DropReason::Strings`](packetloom_packet::DropReason::Strings) if that is the action. A mark, if there is one.
 //! - Log: alerts in the form of Suricata's EVE.
 
 mod config;
 mod cpu;
+mod fields;
 mod judge;
 mod learning;
+mod look_in;
 mod oracle;
 mod per_flow;
+mod store;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -30,12 +35,15 @@ use serde::{Deserialize, Serialize};
 
 pub use self::config::Config;
 use self::learning::{Current, Learning, When};
+pub use self::look_in::{LookIn, UnknownPlace};
+use self::store::Store;
 use crate::alerts::{self, Action, Alert, AlertLog};
 use crate::flows::{
-    By, Definition, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull, describe_remembered,
+    By, Definition, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull, describe_remembered, state_words,
 };
 use crate::log_rate::{LogCounts, LogSettings};
 use crate::units::Span;
+use crate::watches::Followed;
 use crate::{Form, Function, FunctionSpec, Log, Oracle, PerFlow, Report, Standalone, Watch, summary};
 
 /// Which signatures are counted and logged of a packet that has several.
@@ -76,6 +84,7 @@ pub enum FlowAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     named: Named,
+    look_in: LookIn,
     within: Within,
     action: Action,
     mark: Option<u32>,
@@ -86,6 +95,8 @@ struct Settings {
     plain: bool,
     /// Signatures whose packets are wanted.
     watch: Option<Watch>,
+    /// The file of the compiled set.
+    compiled: Option<PathBuf>,
 }
 
 /// Which flows are held, and what is done with them.
@@ -142,7 +153,8 @@ impl List {
             }
         }
         let is_handed_out = Vec::new();
-        let learning = Learning::new(When::DEFAULT);
+        let store = settings.compiled.clone().map(Store::new);
+        let learning = Learning::new(When::DEFAULT, store);
         let mut list = Self { signatures, settings, is_single, is_handed_out, is_of_several, learning };
         let numbers = 0..list.signatures.signatures.len() as u32;
         let is_logged = list.settings.log.is_some();
@@ -240,11 +252,13 @@ impl FunctionSpec for Strings {
 
     fn describe(&self) -> Vec<String> {
         let Signatures { patterns, signatures, .. } = &*self.list.signatures;
-        let Settings { within, action, mark, flows, log, .. } = &self.list.settings;
-        let within = match within {
-            Within::Payload => "payloads",
-            Within::Packet => "packets",
-            Within::Stream => "streams of TCP and other payloads",
+        let Settings { look_in, within, action, mark, flows, log, .. } = &self.list.settings;
+        let within = match (look_in, within) {
+            (LookIn::Field(field), Within::Stream) => format!("{} of streams and packets", field.name()),
+            (LookIn::Field(field), _) => format!("{} of packets", field.name()),
+            (LookIn::Payload, Within::Payload) => "payloads".into(),
+            (LookIn::Payload, Within::Packet) => "packets".into(),
+            (LookIn::Payload, Within::Stream) => "streams of TCP and other payloads".into(),
         };
         let action = action.describe();
         let mark = mark.map_or(String::new(), |mark| format!(", with mark {mark}"));
@@ -263,7 +277,7 @@ impl FunctionSpec for Strings {
 
     fn details(&self) -> Vec<String> {
         let matcher = self.list.matcher();
-        vec![
+        let mut details = vec![
             format!("{} is read as {}", self.name, self.list.signatures.format),
             format!(
                 "compiled for {}: {} kB, the longest list of candidates has {}",
@@ -271,7 +285,9 @@ impl FunctionSpec for Strings {
                 matcher.heap_bytes() / 1000,
                 matcher.longest_list()
             ),
-        ]
+        ];
+        details.extend(self.list.learning.store().and_then(Store::detail).map(str::to_owned));
+        details
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -291,6 +307,10 @@ impl FunctionSpec for Strings {
             warnings.push(format!(
                 "{name}: {headers_not_checked} rules name addresses or ports, which are not checked"
             ));
+        }
+        if let Some(store) = self.list.learning.store() {
+            self.list.matcher();
+            warnings.extend(store.warning().map(str::to_owned));
         }
         warnings
     }
@@ -322,7 +342,7 @@ impl FunctionSpec for Strings {
     }
 
     fn input_paths(&self) -> Vec<&Path> {
-        self.path.as_deref().into_iter().collect()
+        self.path.iter().chain(&self.list.settings.compiled).map(|path| &**path).collect()
     }
 
     fn make_ready(&self, _names: Option<&PortNames>) {
@@ -337,7 +357,12 @@ impl FunctionSpec for Strings {
     fn adopt(&mut self, words: &mut [u64]) -> bool {
         // Of a flow that was dropped only as long as such are.
         let drops = self.list.settings.flows.as_ref().is_some_and(|flows| flows.drops);
-        words.iter_mut().for_each(|word| *word &= if drops { per_flow::MATCHED } else { 0 });
+        match (self.list.settings.look_in, words) {
+            (LookIn::Field(_), words) => Followed::adopt(words, drops),
+            (LookIn::Payload, words) => {
+                words.iter_mut().for_each(|word| *word &= if drops { per_flow::MATCHED } else { 0 });
+            }
+        }
         true
     }
 
@@ -361,7 +386,11 @@ impl Standalone for Strings {
 
 impl PerFlow for Strings {
     fn keeps(&self) -> StateSpec {
-        StateSpec { flows: None, by: &[By::FiveTuple], words: 1 }
+        let words = match self.list.settings.look_in {
+            LookIn::Payload => 1,
+            LookIn::Field(_) => state_words::<Followed>(),
+        };
+        StateSpec { flows: None, by: &[By::FiveTuple], words }
     }
 
     fn own(&self) -> Option<Definition> {
@@ -375,15 +404,26 @@ impl PerFlow for Strings {
 
     /// Numbers of flows are those of a run.
     fn passing(&self) -> &'static [(usize, u64)] {
-        &[(0, !per_flow::MATCHED)]
+        match self.list.settings.look_in {
+            LookIn::Payload => &[(0, !per_flow::MATCHED)],
+            LookIn::Field(_) => Followed::PASSING,
+        }
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
-        Box::new(per_flow::StringsPerFlow::new(Arc::clone(&self.list), at))
+        let list = Arc::clone(&self.list);
+        match list.settings.look_in {
+            LookIn::Payload => Box::new(per_flow::StringsPerFlow::new(list, at)),
+            LookIn::Field(field) => Box::new(fields::FieldsPerFlow::new(list, field, at)),
+        }
     }
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
-        Box::new(oracle::StreamsOracle::new(Arc::clone(&self.list)))
+        let list = Arc::clone(&self.list);
+        match list.settings.look_in {
+            LookIn::Payload => Box::new(oracle::StreamsOracle::new(list)),
+            LookIn::Field(field) => Box::new(oracle::FieldsOracle::new(list, field)),
+        }
     }
 }
 
@@ -414,10 +454,13 @@ struct FlowCounts {
     repeated: u64,
     /// Places of streams at which bytes were missing to the end: a pattern that lies across one is not found.
     gaps: u64,
-    /// Segments that were searched by themselves, since there was no memory for their streams.
+    /// Segments that were searched by themselves, since there was no memory for their streams; directions of flows whose header field was not
+    /// followed for that.
     no_room: u64,
     /// Segments with a string of a signature of several that was not remembered, since 64 others were found in the stream.
     not_remembered: u64,
+    /// Directions of flows whose header field took too much to find: segments missing, or no end in the first bytes.
+    gave_up: u64,
 }
 
 impl FlowCounts {
@@ -427,6 +470,7 @@ impl FlowCounts {
         self.gaps += other.gaps;
         self.no_room += other.no_room;
         self.not_remembered += other.not_remembered;
+        self.gave_up += other.gave_up;
     }
 }
 
@@ -473,7 +517,7 @@ impl StringsReport {
 pub(crate) struct Summary {
     /// Signatures that were looked for.
     signatures: u64,
-    /// Packets that were searched.
+    /// Packets that were searched: those that have the header field, where one is searched.
     searched: u64,
     /// Bytes of them that were searched.
     bytes: u64,
@@ -552,15 +596,17 @@ impl Report for StringsReport {
         if cut_off > 0 {
             rows.push(("cut off by the capture".into(), packets(cut_off)));
         }
-        let FlowCounts { dropped, repeated, gaps, no_room, not_remembered } = self.flows.unwrap_or_default();
+        let FlowCounts { dropped, repeated, gaps, no_room, not_remembered, gave_up } =
+            self.flows.unwrap_or_default();
         let of_flows = [
             ("of flows that had matched", packets(dropped)),
             ("repeated", packets(repeated)),
             ("without room for streams", packets(no_room)),
             ("with strings not remembered", packets(not_remembered)),
             ("gaps in streams", gaps.to_string()),
+            ("fields not found to their ends", gave_up.to_string()),
         ];
-        let is_there = [dropped, repeated, no_room, not_remembered, gaps].map(|count| count > 0);
+        let is_there = [dropped, repeated, no_room, not_remembered, gaps, gave_up].map(|count| count > 0);
         let of_flows = of_flows.into_iter().zip(is_there).filter(|&(_, is_there)| is_there);
         rows.extend(of_flows.map(|((name, count), _)| (name.into(), count)));
         let found = self.found();

@@ -1,15 +1,18 @@
 //! The slow forms: every pattern at every byte.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use packetloom_names::{Field, FieldWatch, Values};
 use packetloom_packet::{DropReason, Role, Verdict};
 use packetloom_pattern::oracle::matches;
 
+use super::fields::drops_flow;
 use super::streams::MAX_RUNS;
-use super::{List, Named, StringsReport, Within, per_flow};
+use super::{List, LookIn, Named, StringsReport, Within, per_flow};
 use crate::flows::{End, FlowName, FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
+use crate::watches::{OracleWatches, payload_of_oracle};
 use crate::{Oracle, Records, Report};
 
 /// Each packet by itself.
@@ -27,7 +30,6 @@ impl StringsOracle {
 
     /// Judges a packet by what is in it; of a stream, with what was found in it before.
     fn judge(&mut self, packet: &mut OraclePacket, new: &HashSet<u32>, before: &HashSet<u32>) -> Verdict {
-        let settings = &self.list.settings;
         let has = |pattern: &u32| new.contains(pattern) || before.contains(pattern);
         let brings = |pattern: &u32| new.contains(pattern);
         let signatures = self.list.signatures.signatures.iter();
@@ -35,8 +37,30 @@ impl StringsOracle {
             let needs = &signature.needs;
             needs.iter().all(has) && needs.iter().any(brings) && !signature.excludes.iter().any(has)
         });
-        let matched: Vec<_> =
+        let matched: BTreeSet<_> =
             (0..).zip(matched).filter(|&(_, is_matched)| is_matched).map(|(at, _)| at).collect();
+        self.tell(packet, &matched)
+    }
+
+    /// Judges a packet by the values of a field in it.
+    fn judge_values(&mut self, packet: &mut OraclePacket, values: &Values) -> Verdict {
+        self.report.searches(Some(values.iter().map(|value| value.len()).sum()), is_cut_off(packet));
+        let mut matched = BTreeSet::new();
+        for value in values {
+            let found = matches(&self.list.signatures.patterns, value, 0);
+            let has = |pattern: &u32| found.iter().any(|found| found.pattern == *pattern);
+            for (number, signature) in (0..).zip(&self.list.signatures.signatures) {
+                if signature.needs.iter().all(has) && !signature.excludes.iter().any(has) {
+                    matched.insert(number);
+                }
+            }
+        }
+        self.tell(packet, &matched)
+    }
+
+    /// Judges a packet by the signatures that it has.
+    fn tell(&mut self, packet: &mut OraclePacket, matched: &BTreeSet<u32>) -> Verdict {
+        let settings = &self.list.settings;
         if matched.is_empty() {
             return Verdict::Pass;
         }
@@ -46,7 +70,7 @@ impl StringsOracle {
             Named::First => 1,
             Named::Any => 0,
         };
-        for &signature in &matched[..named] {
+        for &signature in matched.iter().take(named) {
             self.report.by_signature[signature as usize] += 1;
             if self.list.is_handed_out[signature as usize] {
                 self.logged.push(signature);
@@ -66,6 +90,11 @@ fn is_cut_off(packet: &OraclePacket) -> bool {
 impl Oracle for StringsOracle {
     fn step(&mut self, packet: &mut OraclePacket) -> Verdict {
         self.logged.clear();
+        if let LookIn::Field(field) = self.list.settings.look_in {
+            let payload = payload_of_oracle(packet);
+            let values = payload.and_then(|payload| payload.alone::<FieldWatch>(field));
+            return values.map_or(Verdict::Pass, |values| self.judge_values(packet, &values));
+        }
         let text = match self.list.settings.within {
             Within::Payload | Within::Stream => packet.payload(),
             Within::Packet => Some(&*packet.frame),
@@ -285,6 +314,77 @@ impl FlowOracle for StreamsOracle {
         let mut report = self.alone.report.clone();
         let of_streams: u64 = self.streams.values().map(Stream::gaps).sum();
         report.flows.get_or_insert_default().gaps = self.gaps + of_streams;
+        Box::new(report)
+    }
+}
+
+/// Header fields of packets with those of their flows before.
+pub(super) struct FieldsOracle {
+    field: Field,
+    alone: StringsOracle,
+    watches: OracleWatches<FieldWatch>,
+    /// Lives of flows, and whether they are dropped.
+    flows: HashMap<u64, bool>,
+}
+
+impl FieldsOracle {
+    pub(super) fn new(list: Arc<List>, field: Field) -> Self {
+        let watches = OracleWatches::new(field);
+        Self { field, alone: StringsOracle::new(list), watches, flows: HashMap::new() }
+    }
+}
+
+impl FlowOracle for FieldsOracle {
+    fn save(&self, life: u64) -> Option<Vec<u64>> {
+        self.flows.get(&life).map(|&is_dropped| vec![u64::from(is_dropped), 0])
+    }
+
+    fn forget(&mut self, life: u64) {
+        self.flows.remove(&life);
+        self.watches.end(life);
+    }
+
+    fn load(&mut self, life: u64, words: &[u64]) {
+        self.flows.insert(life, words[0] % 2 == 1);
+    }
+
+    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
+        self.alone.logged.clear();
+        if *self.flows.entry(flow.life).or_default() {
+            self.alone.report.flows.get_or_insert_default().dropped += 1;
+            return Verdict::Drop(DropReason::Strings);
+        }
+        let verdict = match self.alone.list.settings.within {
+            Within::Stream => {
+                let values = self.watches.follow(packet, flow);
+                values.map_or(Verdict::Pass, |values| self.alone.judge_values(packet, &values))
+            }
+            _ => self.alone.step(packet),
+        };
+        let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
+        if !verdict.is_pass() && drops_flow(&self.alone.list, self.field, protocol) {
+            self.watches.end(flow.life);
+            self.flows.insert(flow.life, true);
+        }
+        verdict
+    }
+
+    fn step_without(&mut self, packet: &mut OraclePacket, _role: Role) -> Verdict {
+        self.alone.step(packet)
+    }
+
+    fn on_end(&mut self, life: u64, _flow: &FlowName, _end: End, _records: &mut Records<'_>) {
+        self.forget(life);
+    }
+
+    fn logged(&self) -> &[u32] {
+        &self.alone.logged
+    }
+
+    fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {
+        let mut report = self.alone.report.clone();
+        let counts = report.flows.get_or_insert_default();
+        (counts.gave_up, counts.no_room) = self.watches.counts();
         Box::new(report)
     }
 }

@@ -37,6 +37,10 @@
 //! simply go on until their closing parenthesis. `#` begins comments, also those that turn off a rule; Snort 3's blocks of comments are
 //! not known.
 //!
+//! A content lies in the payload, or in the field that a sticky buffer of Suricata in front of it names (`http.uri; content:"..."`), or a
+//! modifier behind it (`content:"..."; http_uri`): [`Options::buffer`] says which rules are taken. `flow` may ask for what is true of every
+//! request: `established`, `to_server` and `from_client`, where such a field is looked at.
+//!
 //! A rule that asks for anything else is left out: each condition narrows what a rule finds, and without it the rule would report
 //! what its author did not mean. [`Options::by_fast_pattern`] takes them as candidates instead. So are rules with the action `pass` and
 //! rules without a literal that has to be there.
@@ -110,14 +114,35 @@ pub struct Options {
     /// How it is written.
     pub format: Format,
     /// Takes each rule by its fast pattern alone, with `nocase`: the content with the option `fast_pattern`, else the longest one that
-    /// is not negated, of several that with the greatest variety of bytes, as Suricata chooses, though in whatever buffer it is. `offset`
-    /// and `depth` count unless the content is relative to another one or may be in another buffer than the payload.
+    /// is not negated, of several that with the greatest variety of bytes, as Suricata chooses, though in whatever buffer it is unless
+    /// [`buffer`](Self::buffer) says so. `offset` and `depth` count unless the content is relative to another one or may be in another buffer.
     ///
     /// This finds all packets that a rule can match, as far as this content lies in one packet as it is sent, and more.
     pub by_fast_pattern: bool,
     /// Has letters of lists match in both cases. Rules say themselves where.
     pub ignore_case: bool,
+    /// Where contents of rules lie that are taken: in the payload, or in the field of this name, one of [`BUFFERS`]. Rules with a content
+    /// elsewhere are left out; with `by_fast_pattern`, which takes all for the payload, those that have none there.
+    pub buffer: Option<&'static str>,
 }
+
+/// Fields that contents of rules may lie in, by the names that Suricata has for its sticky buffers, and by older ones.
+pub const BUFFERS: [(&str, &str); 14] = [
+    ("http.method", "http_method"),
+    ("http.uri", "http_uri"),
+    ("http.uri.raw", "http_raw_uri"),
+    ("http.request_line", "http_request_line"),
+    ("http.host", "http_host"),
+    ("http.host.raw", "http_raw_host"),
+    ("http.user_agent", "http_user_agent"),
+    ("http.referer", "http_referer"),
+    ("http.cookie", "http_cookie"),
+    ("http.header", "http_header"),
+    ("http.header.raw", "http_raw_header"),
+    ("dns.query", "dns_query"),
+    ("tls.sni", "tls_sni"),
+    ("quic.sni", "quic_sni"),
+];
 
 /// What a file gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,6 +242,14 @@ pub enum Reason {
     /// An option that asks for more than literals.
     #[error("it needs the option {0}")]
     Option(String),
+    /// A content in another field.
+    #[error("a content is in {is}; expected it in {expected}")]
+    Elsewhere {
+        /// Where it is.
+        is: &'static str,
+        /// Where contents are looked for.
+        expected: &'static str,
+    },
     /// An option that changes the content before it, where there is none.
     #[error("the option {0} without a content before it")]
     Misplaced(String),
@@ -294,7 +327,7 @@ pub fn read(text: &[u8], options: &Options) -> Result<Signatures, Error> {
     };
     let mut set = Builder::default();
     let lines = match format {
-        Format::Rules => rules::read(text, options.by_fast_pattern, &mut set),
+        Format::Rules => rules::read(text, options, &mut set),
         _ => lines::read(text, format == Format::Hex, options.ignore_case, &mut set),
     };
     set.finish(format, lines)

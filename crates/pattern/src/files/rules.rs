@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::lines::push_pairs;
 use super::text::{cut, printable};
-use super::{Builder, Reason, Signature};
+use super::{BUFFERS, Builder, Options, Reason, Signature};
 use crate::{Bounds, Pattern, Refused};
 
 /// Actions that report what a rule finds.
@@ -26,7 +26,8 @@ const REPORTING: [&[u8]; 11] = [
 const OTHER: [&[u8]; 6] = [b"pass", b"allow", b"config", b"activate", b"dynamic", b"file_id"];
 
 /// Options that change what a rule finds, but not in which buffer it looks for its contents.
-const IN_PAYLOAD: [&[u8]; 21] = [
+const IN_PAYLOAD: [&[u8]; 23] = [
+    b"bsize",
     b"byte_extract",
     b"byte_jump",
     b"byte_math",
@@ -45,10 +46,31 @@ const IN_PAYLOAD: [&[u8]; 21] = [
     b"tag",
     b"threshold",
     b"ttl",
+    b"urilen",
     b"window",
     b"within",
     b"xbits",
 ];
+
+/// Names of fields that stand behind a content, for that alone, in rules of Suricata and Snort 2. In those of Snort 3 they stand in front.
+const BEHIND: [&[u8]; 9] = [
+    b"http_cookie",
+    b"http_header",
+    b"http_host",
+    b"http_method",
+    b"http_raw_header",
+    b"http_raw_host",
+    b"http_raw_uri",
+    b"http_uri",
+    b"http_user_agent",
+];
+
+/// What messages call the payload, and a field that is none of [`BUFFERS`].
+const PAYLOAD: &str = "the payload";
+const OTHER_FIELD: &str = "another field";
+
+/// What `flow` may ask for of a request.
+const OF_REQUESTS: [&[u8]; 3] = [b"established", b"to_server", b"from_client"];
 
 /// The largest offset, depth and so on.
 const MAX_OFFSET: u32 = u16::MAX as u32;
@@ -66,7 +88,7 @@ pub(super) fn begins_with_rule(text: &[u8]) -> bool {
 }
 
 /// Reads rules. Returns how many lines there are.
-pub(super) fn read(text: &[u8], by_fast_pattern: bool, set: &mut Builder) -> u32 {
+pub(super) fn read(text: &[u8], options: &Options, set: &mut Builder) -> u32 {
     let mut cursor = Cursor::new(text);
     while cursor.skip_to_rule() {
         let (line, begin) = (cursor.line, cursor.at);
@@ -77,7 +99,7 @@ pub(super) fn read(text: &[u8], by_fast_pattern: bool, set: &mut Builder) -> u32
             cursor.skip_line();
         }
         let shown = text[begin..].split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let used = read.and_then(|()| rule.literals(by_fast_pattern, set));
+        let used = read.and_then(|()| rule.literals(options, set));
         match used {
             Ok((needs, excludes)) => {
                 set.headers_not_checked += usize::from(rule.has_header);
@@ -114,8 +136,14 @@ struct Rule {
     contents: Vec<Content>,
     /// The first option that asks for more than literals.
     asks_for: Option<String>,
-    /// Whether contents may be in another buffer than the payload.
-    has_buffer: bool,
+    /// Whether it asks for what is true of every request.
+    is_of_requests: bool,
+    /// Whether contents may be in a field that is not known.
+    has_other_field: bool,
+    /// The field that contents from here on are in, where the rule has named one.
+    buffer: Option<&'static str>,
+    /// Whether fields are named in front of contents.
+    is_sticky: bool,
 }
 
 #[derive(Default)]
@@ -129,6 +157,8 @@ struct Content {
     /// Its bounds are not known before another content is found.
     is_relative: bool,
     is_fast_pattern: bool,
+    /// The field that it is in, where that is not the payload.
+    buffer: Option<&'static str>,
 }
 
 impl Content {
@@ -160,12 +190,18 @@ impl Content {
 type Literals = (Box<[u32]>, Box<[u32]>);
 
 impl Rule {
-    fn literals(&self, by_fast_pattern: bool, set: &mut Builder) -> Result<Literals, Reason> {
-        if by_fast_pattern {
-            return self.fast_pattern(set);
+    fn literals(&self, options: &Options, set: &mut Builder) -> Result<Literals, Reason> {
+        if options.by_fast_pattern {
+            return self.fast_pattern(options.buffer, set);
         }
         if let Some(option) = &self.asks_for {
             return Err(Reason::Option(option.clone()));
+        }
+        if let Some(elsewhere) = self.elsewhere(options.buffer) {
+            return Err(elsewhere);
+        }
+        if self.is_of_requests && options.buffer.is_none() {
+            return Err(Reason::Option("flow".into()));
         }
         if self.contents.is_empty() {
             return Err(Reason::NoContent);
@@ -189,15 +225,28 @@ impl Rule {
         Ok((numbers(false)?, numbers(true)?))
     }
 
-    fn fast_pattern(&self, set: &mut Builder) -> Result<Literals, Reason> {
-        let usable = || self.contents.iter().filter(|content| !content.is_negated);
+    /// The first content that is not in a field.
+    fn elsewhere(&self, buffer: Option<&'static str>) -> Option<Reason> {
+        let content = self.contents.iter().find(|content| content.buffer != buffer)?;
+        let (is, expected) = (content.buffer.unwrap_or(PAYLOAD), buffer.unwrap_or(PAYLOAD));
+        Some(Reason::Elsewhere { is, expected })
+    }
+
+    fn fast_pattern(&self, buffer: Option<&'static str>, set: &mut Builder) -> Result<Literals, Reason> {
+        let is_there = |content: &&Content| buffer.is_none() || content.buffer == buffer;
+        let usable = || self.contents.iter().filter(|content| !content.is_negated).filter(is_there);
         let chosen = usable().find(|content| content.is_fast_pattern).or_else(|| {
             usable().min_by_key(|content| (Reverse(content.bytes.len()), Reverse(content.strength())))
         });
         let Some(content) = chosen else {
-            return Err(if self.contents.is_empty() { Reason::NoContent } else { Reason::AllNegated });
+            return Err(match (&self.contents[..], self.elsewhere(buffer)) {
+                ([], _) => Reason::NoContent,
+                (_, Some(elsewhere)) if buffer.is_some() => elsewhere,
+                _ => Reason::AllNegated,
+            });
         };
-        let is_bounded = !self.has_buffer && !content.is_relative;
+        let is_in_payload = content.buffer.is_none() && !self.has_other_field;
+        let is_bounded = !content.is_relative && (buffer.is_some() || is_in_payload);
         let bounds = if is_bounded { content.bounds() } else { Bounds::ANYWHERE };
         Ok(([content.number(bounds, set)?].into(), [].into()))
     }
@@ -386,20 +435,45 @@ fn option(rule: &mut Rule, name: &[u8], value: Option<&[u8]>) -> Result<(), Reas
         b"reference" | b"metadata" | b"target" | b"rem" => {}
         b"service" => rule.has_header = true,
         b"content" => content(rule, text)?,
-        // Of the address that HTTP asks for.
         b"uricontent" => {
+            let before = rule.buffer.replace("http.uri");
             content(rule, text)?;
-            unsupported(rule, name);
+            rule.buffer = before;
         }
+        b"pkt_data" => rule.buffer = None,
+        b"flow" if is_of_requests(text) => rule.is_of_requests = true,
+        _ if text.is_empty() && field(rule, name) => {}
         _ if modifier(rule, name, text)? => {}
         _ => unsupported(rule, name),
     }
     Ok(())
 }
 
+fn is_of_requests(flow: &[u8]) -> bool {
+    flow.split(|&byte| byte == b',').all(|word| OF_REQUESTS.contains(&word.trim_ascii()))
+}
+
+/// Notes the name of a field, whose contents follow or stand before it. Tells whether it is one.
+fn field(rule: &mut Rule, name: &[u8]) -> bool {
+    let is_name = |(buffer, older): &&(&str, &str)| [buffer.as_bytes(), older.as_bytes()].contains(&name);
+    let Some(&(buffer, _)) = BUFFERS.iter().find(is_name) else { return false };
+    match rule.contents.last_mut() {
+        Some(content) if BEHIND.contains(&name) && !rule.is_sticky => content.buffer = Some(buffer),
+        _ => (rule.buffer, rule.is_sticky) = (Some(buffer), true),
+    }
+    true
+}
+
 /// Notes an option that asks for more than literals.
 fn unsupported(rule: &mut Rule, name: &[u8]) {
-    rule.has_buffer |= !IN_PAYLOAD.contains(&name);
+    if !IN_PAYLOAD.contains(&name) {
+        // It may be the name of a field, of the content before it or of those that follow.
+        rule.has_other_field = true;
+        rule.buffer = Some(OTHER_FIELD);
+        if let Some(content) = rule.contents.last_mut().filter(|_| !rule.is_sticky) {
+            content.buffer = Some(OTHER_FIELD);
+        }
+    }
     if matches!(name, b"distance" | b"within")
         && let Some(content) = rule.contents.last_mut()
     {
@@ -458,7 +532,7 @@ fn content(rule: &mut Rule, value: &[u8]) -> Result<(), Reason> {
         _ => (false, value),
     };
     let [b'"', rest @ ..] = value else { return Err(Reason::Content) };
-    let mut content = Content { is_negated, ..Content::default() };
+    let mut content = Content { is_negated, buffer: rule.buffer, ..Content::default() };
     let end = unescape(rest, &mut content.bytes)?;
     rule.contents.push(content);
     // Snort 3's way: more of them behind commas, with their values behind blanks.
@@ -468,6 +542,7 @@ fn content(rule: &mut Rule, value: &[u8]) -> Result<(), Reason> {
         [b',', rest @ ..] => rest,
         _ => return Err(Reason::Content),
     };
+    rule.is_sticky = true;
     for text in modifiers.split(|&byte| byte == b',') {
         let text = text.trim_ascii();
         let end = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());

@@ -13,6 +13,9 @@ use crate::{Bounds, Patterns};
 
 pub use self::on_device::{Error, Finder, OnDevice, Results, Shape, Target, pack};
 
+/// Patterns of fewer bytes are looked for as a whole.
+const WHOLE_BELOW: usize = 4;
+
 /// Words of the bitmap for patterns of one to three bytes; the kernel has the same number.
 const WHOLE_WORDS: usize = 1 << 12;
 
@@ -56,7 +59,7 @@ pub struct Image {
 impl Image {
     /// Lays out a set for texts such as those of `sample`, of which 8 MiB are looked at. What is found is the same with any sample.
     pub fn new(patterns: &Patterns, sample: &[&[u8]]) -> Self {
-        let mut plan = Plan::new(patterns, sample, |_| 4);
+        let mut plan = Plan::new(patterns, sample, WHOLE_BELOW);
         let index = Index::new(std::mem::take(&mut plan.keys));
         let (filter, filter_shift) = match plan.sparse.len() {
             0 => (Vec::new(), 0),
@@ -72,11 +75,9 @@ impl Image {
             }
         }
         let mut whole = Vec::new();
-        if !plan.whole.is_empty() {
+        for pattern in plan.all.iter().filter(|pattern| pattern.len() < WHOLE_BELOW) {
             whole.resize(WHOLE_WORDS, 0u32);
-            for &number in &plan.whole {
-                begins(&plan.all[number as usize]).for_each(|bit| whole[bit >> 5] |= 1 << (bit & 31));
-            }
+            begins(pattern).for_each(|bit| whole[bit >> 5] |= 1 << (bit & 31));
         }
         let (mut bytes, mut begins) = (Vec::new(), Vec::with_capacity(patterns.len()));
         for pattern in patterns.iter() {

@@ -98,7 +98,7 @@ fn names_of_formats() {
     );
     assert_eq!(
         Options::default(),
-        Options { format: Format::Auto, by_fast_pattern: false, ignore_case: false }
+        Options { format: Format::Auto, by_fast_pattern: false, ignore_case: false, buffer: None }
     );
 }
 

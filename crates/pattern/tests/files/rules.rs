@@ -173,9 +173,9 @@ fn rules_that_ask_for_more_are_left_out() {
         ("flow:established,to_server; content:\"a\";", "flow"),
         ("content:\"a\"; content:\"b\"; distance:0; within:5;", "distance"),
         ("content:\"a\"; content:\"b\",within 5;", "within"),
-        ("http.uri; content:\"a\";", "http.uri"),
-        ("content:\"a\"; http_uri;", "http_uri"),
-        ("uricontent:\"a\"; nocase;", "uricontent"),
+        ("http.stat_code; content:\"a\";", "http.stat_code"),
+        ("content:\"a\"; http_client_body;", "http_client_body"),
+        ("http.uri:1; content:\"a\";", "http.uri"),
         ("content:\"a\"; endswith;", "endswith"),
         ("content:\"a\"; dsize:>100;", "dsize"),
         ("byte_extract:1,0,x; content:\"a\"; offset:x;", "byte_extract"),
@@ -183,6 +183,113 @@ fn rules_that_ask_for_more_are_left_out() {
         ("content:\"a\",sid 5;", "sid"),
     ] {
         assert_eq!(reason(options), format!("it needs the option {name}"), "{options}");
+    }
+}
+
+/// What is read of one rule with these options, for a field.
+fn in_field(field: Option<&'static str>, by_fast_pattern: bool, options: &str) -> Result<Literal, String> {
+    let rule = format!(
+        "alert tcp any any -> any any ({options} sid:1;)\nalert tcp any any -> any any ({}content:\"the end\"; sid:999;)",
+        field.map_or(String::new(), |field| format!("{field}; "))
+    );
+    let options = Options { buffer: field, by_fast_pattern, ..Options::default() };
+    let read = read(rule.as_bytes(), &options).expect("a rule");
+    if let [left_out] = &read.left_out[..] {
+        assert_eq!(read.patterns.len(), 1, "nothing of it is looked for");
+        return Err(left_out.reason.to_string());
+    }
+    assert_eq!((&read.signatures[0].needs[..], read.signatures.len()), (&[0][..], 2));
+    let Pattern { bytes, ignore_case, bounds } = read.patterns.get(0);
+    Ok((bytes.to_vec(), ignore_case, bounds))
+}
+
+#[test]
+fn contents_in_fields_are_those_of_rules_that_name_them() {
+    let bounds = Bounds { offset: 2, depth: 9 };
+    let found = Ok((b"abc".to_vec(), true, bounds));
+    for options in [
+        "http.uri; content:\"abc\"; nocase; offset:2; depth:9;",
+        "http_uri; content:\"abc\"; nocase; offset:2; depth:9;",
+        "content:\"abc\"; http_uri; nocase; offset:2; depth:9;",
+        "content:\"abc\"; nocase; offset:2; depth:9; http_uri;",
+        "uricontent:\"abc\"; nocase; offset:2; depth:9;",
+        "http_uri; content:\"abc\",nocase,offset 2,depth 9;",
+        "flow:established,to_server; http.uri; content:\"abc\"; nocase; offset:2; depth:9;",
+        "http.uri; content:\"abc\"; nocase; offset:2; depth:9; flow: from_client , established;",
+    ] {
+        assert_eq!(in_field(Some("http.uri"), false, options), found, "{options}");
+    }
+    for (field, options) in [
+        ("http.uri.raw", "content:\"a\"; http_raw_uri;"),
+        ("http.host", "http.host; content:\"a\";"),
+        ("http.header", "content:\"a\"; http_header;"),
+        ("dns.query", "dns_query; content:\"a\";"),
+        ("tls.sni", "flow:to_server; tls_sni; content:\"a\";"),
+        ("http.cookie", "http.uri; http.cookie; content:\"a\";"),
+    ] {
+        assert_eq!(in_field(Some(field), false, options), Ok((b"a".to_vec(), false, ANYWHERE)), "{options}");
+    }
+    assert_eq!(
+        in_field(None, false, "http.uri; pkt_data; content:\"a\";"),
+        Ok((b"a".to_vec(), false, ANYWHERE))
+    );
+    for (field, options, why) in [
+        (None, "http.uri; content:\"a\";", "a content is in http.uri; expected it in the payload"),
+        (
+            None,
+            "content:\"a\"; content:\"b\"; http_uri;",
+            "a content is in http.uri; expected it in the payload",
+        ),
+        (Some("http.uri"), "content:\"a\";", "a content is in the payload; expected it in http.uri"),
+        (Some("http.uri"), "http.host; content:\"a\";", "a content is in http.host; expected it in http.uri"),
+        (
+            Some("http.uri"),
+            "http.method; content:\"GET\"; http.uri; content:\"a\";",
+            "a content is in http.method; expected it in http.uri",
+        ),
+        (
+            Some("http.uri"),
+            "http.uri; content:\"a\"; pkt_data; content:!\"b\";",
+            "a content is in the payload; expected it in http.uri",
+        ),
+        // Snort 3 has them in front of contents alone.
+        (
+            Some("http.uri"),
+            "content:\"a\",nocase; http_uri;",
+            "a content is in the payload; expected it in http.uri",
+        ),
+        (Some("http.uri"), "flow:to_client; http.uri; content:\"a\";", "it needs the option flow"),
+        (Some("http.uri"), "http.uri; content:\"a\"; endswith;", "it needs the option endswith"),
+        (Some("http.uri"), "file.data; content:\"a\";", "it needs the option file.data"),
+        (None, "flow:established,to_server; content:\"a\";", "it needs the option flow"),
+    ] {
+        assert_eq!(in_field(field, false, options), Err(why.into()), "{options}");
+    }
+}
+
+#[test]
+fn candidates_in_fields() {
+    let uri = Some("http.uri");
+    for (options, expected) in [
+        // The longest of those in the field, with its bounds.
+        ("content:\"abcdef\"; http.uri; content:\"abc\"; offset:2; depth:9; pcre:\"/x/U\";", Ok((2, 9))),
+        ("http.uri; content:\"abc\"; offset:2; depth:9; content:\"de\"; within:9;", Ok((2, 9))),
+        ("http.uri; urilen:>9; content:\"de\"; content:\"abc\"; distance:9;", Ok((0, u32::MAX))),
+        ("http.host; content:\"abc\";", Err("a content is in http.host; expected it in http.uri")),
+        ("http.uri; content:\"abc\"; file.data; content:\"abcdef\";", Ok((0, u32::MAX))),
+        // What stands behind an unknown option may be in another field.
+        (
+            "http.uri; file.data; content:\"abc\";",
+            Err("a content is in another field; expected it in http.uri"),
+        ),
+        ("content:\"abc\"; http_client_body;", Err("a content is in another field; expected it in http.uri")),
+        ("http.uri; content:!\"abc\";", Err("all its contents are negated")),
+        ("http.uri; sid:2;", Err("it has no content")),
+    ] {
+        let expected = expected
+            .map(|(offset, depth)| (b"abc".to_vec(), false, Bounds { offset, depth }))
+            .map_err(str::to_owned);
+        assert_eq!(in_field(uri, true, options), expected, "{options}");
     }
 }
 
@@ -398,7 +505,7 @@ proptest! {
     #[test]
     fn any_pieces_give_signatures_or_reasons(mut text in pieces(), by_fast_pattern: bool) {
         text.extend_from_slice(b"\n\nalert ip any any -> any any (content:\"the end\"; sid:999;)");
-        let read = read(&text, &Options { format: Format::Rules, by_fast_pattern, ignore_case: false }).unwrap();
+        let read = read(&text, &Options { format: Format::Rules, by_fast_pattern, ..Options::default() }).unwrap();
         let last = read.signatures.last().unwrap();
         let lines = text.iter().filter(|&&byte| byte == b'\n').count() as u32 + 1;
         prop_assert_eq!((last.id, last.line), (Some(999), lines));

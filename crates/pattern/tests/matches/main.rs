@@ -3,6 +3,7 @@
 mod corpus;
 mod examples;
 mod random;
+mod stored;
 mod strategies;
 
 use packetloom_pattern::{Match, Matcher, Patterns, Report, Scratch};
