@@ -1,4 +1,4 @@
-//! The first question of a DNS message (RFC 1035 section 4.1; RFC 6762 section 18).
+//! The questions of DNS messages (RFC 1035 section 4.1; RFC 6762 section 18).
 
 use crate::stream::Step;
 use crate::text::push_escaped;
@@ -21,6 +21,9 @@ const PREFIX: usize = 2;
 /// type.
 pub(crate) const MAX_STREAM: usize = PREFIX + HEADER + MAX_NAME + 1 + 2;
 
+/// Questions of a message that are read.
+const MAX_QUESTIONS: usize = 64;
+
 /// Whether a flow between these ports has DNS messages.
 #[inline]
 pub(crate) fn has_port(source: u16, destination: u16) -> bool {
@@ -33,9 +36,14 @@ fn first_question(bytes: &[u8], begin: usize, end: usize) -> Result<Name, Stop> 
     if message.at(begin + QUESTIONS)? == [0, 0] {
         return Err(Stop::NoName);
     }
+    question(message, begin, begin + HEADER).map(|(name, _)| name)
+}
+
+/// The name of the question at `at` of a message that begins at `begin`, and where the next question is; not all of it may be there.
+fn question(message: Field<'_>, begin: usize, start: usize) -> Result<(Name, usize), Stop> {
     let mut text = String::with_capacity(64);
     // Where to read, how much the name has, from where on no pointer may point, and where the question goes on.
-    let (mut at, mut len, mut floor, mut after) = (begin + HEADER, 0, begin + HEADER, None);
+    let (mut at, mut len, mut floor, mut after) = (start, 0, start, None);
     loop {
         let [first] = message.at(at)?;
         match first {
@@ -69,12 +77,32 @@ fn first_question(bytes: &[u8], begin: usize, end: usize) -> Result<Name, Stop> 
     if text.is_empty() {
         text.push('.');
     }
-    let query_type = match message.at(after.unwrap_or(at + 1)) {
+    let behind = after.unwrap_or(at + 1);
+    let query_type = match message.at(behind) {
         Ok(number) => Some(u16::from_be_bytes(number)),
         Err(Stop::NoName) => None,
         Err(needs) => return Err(needs),
     };
-    Ok(Name { kind: NameKind::DnsQuery, text: text.into(), query_type })
+    // Behind the type is the class.
+    Ok((Name { kind: NameKind::DnsQuery, text: text.into(), query_type }, behind + 4))
+}
+
+/// Hands out the names of the first questions of a whole message, in order.
+pub(crate) fn for_each_question(payload: &[u8], mut take: impl FnMut(Name)) {
+    let message = Field { bytes: payload, end: payload.len() };
+    let count = message.at(QUESTIONS).map_or(0, be16);
+    let mut at = HEADER;
+    for _ in 0..count.min(MAX_QUESTIONS) {
+        let Ok((name, next)) = question(message, 0, at) else { return };
+        take(name);
+        at = next;
+    }
+}
+
+/// The next message of a segment that has whole messages and nothing else, and what is behind it.
+pub(crate) fn split_message(segment: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (prefix, rest) = segment.split_first_chunk::<PREFIX>()?;
+    rest.split_at_checked(be16(*prefix)).filter(|(message, _)| message.len() >= HEADER)
 }
 
 /// The name in a datagram.

@@ -83,6 +83,18 @@ impl Request {
     }
 }
 
+/// What is behind the first empty line.
+pub(crate) fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
+    let mut rest = bytes;
+    while let Some(end) = memchr(b'\n', rest) {
+        rest = &rest[end + 1..];
+        if let [b'\n', behind @ ..] | [b'\r', b'\n', behind @ ..] = rest {
+            return Some(behind);
+        }
+    }
+    None
+}
+
 /// The name of the field that has the host, and what ends it: no blank is between.
 const HOST: &[u8] = b"host:";
 
