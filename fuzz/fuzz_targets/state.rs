@@ -41,6 +41,9 @@ invalid = "pass"
 nf = "balancer"
 table_size = 13
 services = [{ address = "10.0.0.2", backends = [{ address = "10.0.0.3" }] }]
+[[chain]]
+nf = "meter"
+fields = "full"
 [run]
 "#;
 

@@ -304,46 +304,6 @@ fn ttls_lengths_and_fragments_are_those_of_tshark() {
     assert!(corpus("captures").is_none() || compared > 3, "{compared} captures");
 }
 
-/// Flows that go on from a file have no name, and take none from each other.
-#[test]
-fn names_are_those_of_their_flows_after_a_restart() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let chain = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"0\"\nfields = \"full\"\noutput = \"flows\"\n";
-    fs::write(folder.path().join("chain.toml"), chain).expect("written");
-    let all = |arguments: &[&str]| {
-        let mut command = packetloom();
-        command.current_dir(&folder).args(["-q", "run", "chain.toml", "-r"]).arg(edge()).args(arguments);
-        succeed(&mut command);
-        records(&fs::read_to_string(folder.path().join("flows")).expect("text"))
-    };
-    let name = |record: &Value| {
-        ["dnsQName", "httpRequestHost", "sslServerName"].map(|name| record[name].as_str().map(str::to_owned))
-    };
-    let flow = |record: &Value| {
-        let of = |side: &str| {
-            let address = format!("{side}IPv{}Address", record["ipVersion"]);
-            format!("{} {}", record[&address], record[format!("{side}TransportPort")])
-        };
-        let mut ends = [of("source"), of("destination")];
-        ends.sort();
-        (record["protocolIdentifier"].to_string(), ends)
-    };
-    let named: BTreeMap<_, _> = all(&[]).iter().map(|record| (flow(record), name(record))).collect();
-    let nothing = [None, None, None];
-    assert!(named.values().filter(|name| **name != nothing).count() > 100);
-    all(&["-c", "2k", "--save-state", "state"]);
-    let after = all(&["--restore-state", "state"]);
-    let mut found = 0;
-    for record in &after {
-        if name(record) != nothing {
-            assert_eq!(named.get(&flow(record)), Some(&name(record)), "{record}");
-            found += 1;
-        }
-    }
-    // Those that began behind the first 2,000 packets.
-    assert!((10..after.len()).contains(&found), "{found}");
-}
-
 /// Packets by VLAN, addresses and ports.
 type ByVlan = BTreeMap<(u64, [String; 2]), u64>;
 

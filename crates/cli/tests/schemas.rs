@@ -252,6 +252,8 @@ fn a_meter() {
     succeed(command.args(["meter", "-o", "flows", "--sample", "2", "--summary", "s.json", "-r"]).arg(edge()));
     let summary = read_json(&folder.path().join("s.json"));
     hold("meter", &summary);
+    assert!(hold_lines("flow-record", &read(folder.path(), "flows")) > 100);
+    assert!(read(folder.path(), "flows").lines().all(|line| line.contains("\"samplingInterval\":2")));
     assert!(summary["not_sampled"].as_u64().is_some_and(|packets| packets > 100), "{summary}");
 }
 

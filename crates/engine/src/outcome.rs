@@ -91,6 +91,7 @@ impl Exported {
             records,
             bytes,
             not_sent,
+            names_left_out,
             refused,
             reconnects,
             resent,
@@ -103,6 +104,7 @@ impl Exported {
         ];
         let others = [
             ("records not sent", not_sent),
+            ("names without room in a message", names_left_out),
             ("answers that nobody listens", refused),
             ("connections after the first", reconnects),
             ("messages sent again", resent),
@@ -124,13 +126,24 @@ impl Exported {
             records,
             bytes,
             not_sent,
+            names_left_out,
             refused,
             reconnects,
             resent,
         } = self.counts;
-        let (to, protocol) = (self.to.clone(), self.protocol);
-        let files = self.is_parquet().then_some(files);
-        ExportSummary { to, protocol, messages, files, records, bytes, not_sent, refused, reconnects, resent }
+        ExportSummary {
+            to: self.to.clone(),
+            protocol: self.protocol,
+            messages,
+            files: self.is_parquet().then_some(files),
+            records,
+            bytes,
+            not_sent,
+            names_left_out,
+            refused,
+            reconnects,
+            resent,
+        }
     }
 
     fn is_parquet(&self) -> bool {
@@ -161,6 +174,8 @@ struct ExportSummary {
     bytes: u64,
     /// Data records that were not sent, rows that were not written, or messages that Kafka did not acknowledge.
     not_sent: u64,
+    /// In IPFIX, names of records for which messages had no room.
+    names_left_out: u64,
     /// Over UDP: answers that nobody listens.
     refused: u64,
     /// Over TCP and TLS: connections after the first one.

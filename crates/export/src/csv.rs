@@ -1,5 +1,6 @@
 //! CSV (RFC 4180), one record a line: the values of [`crate::json`] under the same names, empty where JSON has no such key. Of a field
-//! whose name says the version of IP there are two columns, of which one is empty. Lines end in CR LF, as the RFC wants it.
+//! whose name says the version of IP there are two columns, of which one is empty. Several names have `;` between them; one in a name is `\059`. Lines end in
+//! CR LF, as the RFC wants it.
 
 use packetloom_packet::FlowRecord;
 
@@ -24,7 +25,10 @@ pub(crate) fn write_record(lines: &mut String, record: &FlowRecord, columns: &[C
         let is_split = v4 != v6;
         lines.push_str(if number > 0 { "," } else { "" });
         lines.push_str(if is_split && !is_v4 { "," } else { "" });
-        if let Some(value) = column.value(record) {
+        if column.field.is_name() {
+            let names: Vec<_> = column.field.names(record).map(|name| name.replace(';', "\\059")).collect();
+            write_text(lines, &names.join(";"));
+        } else if let Some(value) = column.value(record) {
             write_value(lines, value);
         }
         lines.push_str(if is_split && is_v4 { "," } else { "" });
@@ -37,11 +41,16 @@ fn write_value(lines: &mut String, value: Value<'_>) {
         Value::Number(value) => lines.push_str(itoa::Buffer::new().format(value)),
         Value::Address(address) => write_address(lines, address),
         Value::Mac(address) => write_mac(lines, address),
-        Value::Text(text) if text.contains([',', '"', '\r', '\n']) => {
-            lines.push('"');
-            lines.push_str(&text.replace('"', "\"\""));
-            lines.push('"');
-        }
-        Value::Text(text) => lines.push_str(text),
+        Value::Text(text) => write_text(lines, text),
+    }
+}
+
+fn write_text(lines: &mut String, text: &str) {
+    if text.contains([',', '"', '\r', '\n']) {
+        lines.push('"');
+        lines.push_str(&text.replace('"', "\"\""));
+        lines.push('"');
+    } else {
+        lines.push_str(text);
     }
 }

@@ -87,6 +87,9 @@ pub enum Value<'a> {
     Text(&'a str),
 }
 
+/// What lines and files call the number of packets of which one was taken, where packets were sampled: that of IANA's element 34.
+pub(crate) const SAMPLING_INTERVAL: &str = "samplingInterval";
+
 /// Bytes of a name at most; what is longer is cut.
 pub const NAME_MAX: usize = 254;
 
@@ -362,7 +365,7 @@ impl Field {
             Self::TlsServer => {
                 text("sslServerName", 294, CERT, "The server that a TLS client asks for, over TCP or QUIC.")
             }
-            Self::HttpHost => text("httpRequestHost", 460, 0, "The host of the first HTTP request."),
+            Self::HttpHost => text("httpRequestHost", 460, 0, "The host that an HTTP request is for."),
         }
     }
 
@@ -398,11 +401,28 @@ impl Field {
         self.spec().numbers[0] != 0
     }
 
-    pub(crate) const fn is_name(self) -> bool {
-        matches!(self, Self::DnsQuery | Self::TlsServer | Self::HttpHost)
+    /// Of a field for names, the kind.
+    const fn name_kind(self) -> Option<NameKind> {
+        match self {
+            Self::DnsQuery => Some(NameKind::DnsQuery),
+            Self::TlsServer => Some(NameKind::TlsServer),
+            Self::HttpHost => Some(NameKind::HttpHost),
+            _ => None,
+        }
     }
 
-    /// What a record says, in one direction; none where it says nothing.
+    pub(crate) const fn is_name(self) -> bool {
+        self.name_kind().is_some()
+    }
+
+    /// Of a field for names, all that a record has, in order; none of another field.
+    pub fn names(self, record: &FlowRecord) -> impl Iterator<Item = &str> {
+        let names = record.more.as_ref().map_or(&[][..], |more| &more.names);
+        let own = names.iter().filter(move |(kind, _)| self.name_kind() == Some(*kind));
+        own.map(|(_, text)| cut(text))
+    }
+
+    /// What a record says, in one direction; none where it says nothing. Of several [names](Self::names) it is the first.
     ///
     /// The end forward is that of the whole record.
     pub fn value(self, record: &FlowRecord, way: Way) -> Option<Value<'_>> {
@@ -425,10 +445,6 @@ impl Field {
         let mac = |side: usize| {
             let more = record.more.as_ref().filter(|_| is_there)?;
             Some(Value::Mac(more.details[way as usize].macs?[side]))
-        };
-        let name = |kind: NameKind| {
-            let (found, text) = record.more.as_ref()?.name.as_ref()?;
-            (*found == kind).then(|| Value::Text(cut(text)))
         };
         match self {
             Self::StartMillis => timed(half.first.as_millis()),
@@ -464,9 +480,7 @@ impl Field {
                 let first = record.more.as_ref()?.details[0].first_tcp_flags;
                 Some(Value::Text(Outcome::of(record, first).name()))
             }
-            Self::DnsQuery => name(NameKind::DnsQuery),
-            Self::TlsServer => name(NameKind::TlsServer),
-            Self::HttpHost => name(NameKind::HttpHost),
+            Self::DnsQuery | Self::TlsServer | Self::HttpHost => self.names(record).next().map(Value::Text),
         }
     }
 

@@ -36,7 +36,7 @@ pub fn write_record(line: &mut String, record: &FlowRecord) {
     line.push_str("}\n");
 }
 
-/// The same with any fields: those that say nothing of this record are left out.
+/// The same with any fields: those that say nothing of this record are left out. Several names are an array.
 pub(crate) fn write_columns(line: &mut String, record: &FlowRecord, columns: &[Column]) {
     let version = usize::from(record.source.is_ipv6());
     let mut before = '{';
@@ -51,12 +51,29 @@ pub(crate) fn write_columns(line: &mut String, record: &FlowRecord, columns: &[C
             Value::Number(value) => line.push_str(itoa::Buffer::new().format(value)),
             Value::Address(address) => quoted(line, |line| write_address(line, address)),
             Value::Mac(address) => quoted(line, |line| write_mac(line, address)),
-            // Writing to a String cannot fail.
-            Value::Text(text) => drop(write!(line, "{}", serde_json::Value::from(text))),
+            Value::Text(text) => match column.field.names(record).nth(1) {
+                None => write_text(line, text),
+                Some(_) => write_list(line, column.field.names(record)),
+            },
         }
     }
     // Records that say nothing are objects too.
     line.push_str(if before == '{' { "{}\n" } else { "}\n" });
+}
+
+fn write_text(line: &mut String, text: &str) {
+    // Writing to a String cannot fail.
+    let _ = write!(line, "{}", serde_json::Value::from(text));
+}
+
+fn write_list<'a>(line: &mut String, texts: impl Iterator<Item = &'a str>) {
+    let mut before = '[';
+    for text in texts {
+        line.push(before);
+        before = ',';
+        write_text(line, text);
+    }
+    line.push(']');
 }
 
 fn quoted(line: &mut String, write: impl FnOnce(&mut String)) {

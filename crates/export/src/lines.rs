@@ -1,11 +1,12 @@
 //! Flow records as lines of text.
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::str::FromStr;
 
 use packetloom_packet::FlowRecord;
 
-use crate::fields::{Column, Fields};
+use crate::fields::{Column, Fields, SAMPLING_INTERVAL};
+use crate::messages::Sampling;
 use crate::{csv, json};
 
 /// What lines look like.
@@ -51,17 +52,28 @@ pub struct Lines {
     format: LineFormat,
     fields: Fields,
     columns: Vec<Column>,
+    sampling: Option<Sampling>,
 }
 
 impl Lines {
     /// Lines of this format, with these fields.
     pub fn new(format: LineFormat, fields: Fields) -> Self {
-        Self { format, fields, columns: fields.columns().collect() }
+        Self { format, fields, columns: fields.columns().collect(), sampling: None }
+    }
+
+    /// The same for packets that were sampled: each record says in `samplingInterval` of how many packets one was taken.
+    #[must_use]
+    pub fn sampled(self, sampling: Option<Sampling>) -> Self {
+        Self { sampling, ..self }
     }
 
     /// What stands at the beginning of each file.
     pub fn header(&self) -> Option<String> {
-        (self.format == LineFormat::Csv).then(|| csv::header(&self.columns))
+        let header = (self.format == LineFormat::Csv).then(|| csv::header(&self.columns))?;
+        Some(match self.sampling {
+            Some(_) => format!("{},{SAMPLING_INTERVAL}\r\n", header.trim_end()),
+            None => header,
+        })
     }
 
     /// Appends a record and the end of its line.
@@ -70,6 +82,16 @@ impl Lines {
             LineFormat::Json if self.fields == Fields::BASIC => json::write_record(lines, record),
             LineFormat::Json => json::write_columns(lines, record, &self.columns),
             LineFormat::Csv => csv::write_record(lines, record, &self.columns),
+        }
+        if let Some(Sampling { interval, .. }) = self.sampling {
+            let (end, name) = match self.format {
+                LineFormat::Json => ("}\n", format!("\"{SAMPLING_INTERVAL}\":")),
+                LineFormat::Csv => ("\r\n", String::new()),
+            };
+            lines.truncate(lines.len() - end.len());
+            let comma = if lines.ends_with('{') { "" } else { "," };
+            // Writing to a String cannot fail.
+            let _ = write!(lines, "{comma}{name}{interval}{end}");
         }
     }
 }

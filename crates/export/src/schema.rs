@@ -1,5 +1,6 @@
 //! JSON schemas of the lines that [`json`](crate::json) writes.
 
+use packetloom_packet::NAMES_MAX;
 use serde_json::{Map, Value, json};
 
 use crate::Outcome;
@@ -30,6 +31,7 @@ const RECORD_IF_ANY: &[Field] = &[
     ("reverseFlowEndMilliseconds", ANY, "The time of its last packet."),
     ("tcpControlBits", PORT, "Of TCP: all flags that who began has sent."),
     ("reverseTcpControlBits", PORT, "Of TCP: all flags that the other side has sent."),
+    (fields::SAMPLING_INTERVAL, u32::MAX as u64, "Where packets are sampled: of how many one was taken."),
 ];
 
 const PACKET: &[Field] = &[
@@ -93,7 +95,11 @@ pub fn flow_record() -> Value {
             _ if column.field == fields::Field::Outcome => {
                 json!({ "enum": Outcome::ALL.map(Outcome::name), "description": description })
             }
-            (None, _) => json!({ "type": "string", "minLength": 1, "description": description }),
+            (None, _) => {
+                let name = json!({ "type": "string", "minLength": 1 });
+                let names = json!({ "type": "array", "items": name, "minItems": 2, "maxItems": NAMES_MAX, "uniqueItems": true });
+                json!({ "anyOf": [name, names], "description": description })
+            }
             (Some(_), 0) => {
                 let pattern = "^[0-9a-f]{2}(:[0-9a-f]{2}){5}$";
                 json!({ "type": "string", "pattern": pattern, "description": description })

@@ -11,11 +11,11 @@ use netflow_parser::{NetflowPacket, NetflowParser};
 use packetloom_export::Fields;
 use packetloom_export::fields::Field;
 use packetloom_export::messages::{Encoder, Options, OptionsError, Protocol};
-use packetloom_packet::FlowRecord;
+use packetloom_packet::{FlowRecord, NameKind};
 use packetloom_testing::collector::{Collector, Fields as Decoded, REVERSE};
 use proptest::prelude::*;
 
-use self::samples::{detailed, millis, options, v4, v6};
+use self::samples::{SEVERAL, detailed, millis, named, options, v4, v6};
 
 const NOW: u64 = 1_790_000_000_700;
 const CERT: u32 = 6871;
@@ -184,19 +184,69 @@ fn messages_have_room_for_the_longest_record_and_template() {
             other => panic!("{other:?}"),
         };
         assert!((129..1_300).contains(&needs), "{needs}");
-        let long = FlowRecord {
-            more: detailed(v4()).more.map(|more| {
-                let name = (packetloom_packet::NameKind::HttpHost, "x".repeat(9_999).into());
-                std::sync::Arc::new(packetloom_packet::More { name: Some(name), ..(*more).clone() })
-            }),
-            ..v4()
-        };
+        let long = named(v4(), &[(NameKind::HttpHost, &"x".repeat(9_999))]);
         let records: Vec<_> = std::iter::repeat_n([long, detailed(v6())], 9).flatten().collect();
         let flows = decoded(&Options { message_len: needs, ..full }, &records);
         assert_eq!(flows.len(), if biflows { 18 } else { 27 });
         if protocol == Protocol::Ipfix {
             assert_eq!(flows[0][&(0, 460)].len(), packetloom_export::fields::NAME_MAX);
         }
+    }
+}
+
+/// Several names are a list for each kind, in order.
+#[test]
+fn several_names_are_lists() {
+    let record = named(v4(), &SEVERAL);
+    let names = [((CERT, 179), "b.example\na.example\nü\n"), ((0, 460), "x;y,\"z\"\n")];
+    for biflows in [false, true] {
+        let found = decoded(&with_fields(Protocol::Ipfix, "full", biflows), std::slice::from_ref(&record));
+        let one = decoded(&with_fields(Protocol::Ipfix, "full", biflows), &[named(v4(), &[])]);
+        assert_eq!(found.len(), if biflows { 1 } else { 2 });
+        for (found, mut expected) in found.into_iter().zip(one) {
+            expected.extend(names.map(|(element, texts)| (element, texts.as_bytes().to_vec())));
+            assert_eq!(found, expected);
+        }
+    }
+    // Of one kind alone, if that is what is asked for; and one of several that are of other kinds.
+    let options = with_fields(Protocol::Ipfix, "dnsQName", false);
+    let list = |text: &str| Decoded::from([((CERT, 179), text.as_bytes().to_vec())]);
+    assert_eq!(decoded(&options, std::slice::from_ref(&record))[0], list("b.example\na.example\nü\n"));
+    let options = with_fields(Protocol::Ipfix, "httpRequestHost", false);
+    let host = b"x;y,\"z\"".to_vec();
+    assert_eq!(decoded(&options, &[record])[0], Decoded::from([((0, 460), host)]));
+}
+
+/// Those for which a message has no room are left out, and counted.
+#[test]
+fn names_fit_into_messages() {
+    let texts: Vec<_> = (0..16).map(|number| format!("{number:02}{}", "x".repeat(98))).collect();
+    let names: Vec<_> = texts.iter().map(|text| (NameKind::DnsQuery, text.as_str())).collect();
+    let record = named(v4(), &names);
+    for message_len in [700, 1_000, 1_400, 2_100, 3_000] {
+        let options = Options { message_len, ..with_fields(Protocol::Ipfix, "full", true) };
+        let mut encoder = Encoder::new(options).unwrap();
+        let (mut collector, mut flows) = (Collector::default(), Vec::new());
+        let mut send = |bytes: &[u8], _| {
+            assert!(bytes.len() <= message_len);
+            flows.extend(collector.message(bytes).flows);
+        };
+        // The second one behind another in the same message.
+        for record in [&record, &v6(), &record] {
+            encoder.record(record, millis(NOW), &mut send);
+        }
+        encoder.flush(millis(NOW), &mut send);
+        let left_out = encoder.names_left_out();
+        let mut found = 0;
+        for flow in [&flows[0], &flows[2]] {
+            let text = String::from_utf8(flow[&(CERT, 179)].clone()).unwrap();
+            let lines: Vec<_> = text.lines().collect();
+            assert_eq!(lines[..], texts[..lines.len()]);
+            found += lines.len() as u64;
+        }
+        assert_eq!(found + left_out, 32, "{message_len}");
+        // All but what other fields take.
+        assert!(found / 2 >= ((message_len - 400) / 101).min(16) as u64, "{found} in {message_len}");
     }
 }
 
@@ -211,7 +261,7 @@ proptest! {
             (Protocol::Ipfix, false), (Protocol::Ipfix, true), (Protocol::NetflowV9, false),
         ]),
         message_len in 600..1_500usize,
-        kinds in prop::collection::vec(0..4u8, 1..60),
+        kinds in prop::collection::vec(0..5u8, 1..60),
     ) {
         let chosen: Vec<_> = choice.into_iter().map(|at| packetloom_export::fields::ALL[at]).collect();
         let fields = Fields::of(&chosen);
@@ -225,7 +275,7 @@ proptest! {
         }
         let records: Vec<_> = kinds
             .iter()
-            .map(|kind| [v4(), v6(), detailed(v4()), detailed(v6())][usize::from(*kind)].clone())
+            .map(|kind| [v4(), v6(), detailed(v4()), detailed(v6()), named(v4(), &SEVERAL)][usize::from(*kind)].clone())
             .collect();
         let expected: u64 = records.iter().map(|record| options.flows(record)).sum();
         prop_assert_eq!(decoded(&options, &records).len() as u64, expected);
@@ -241,7 +291,8 @@ fn tshark_decodes_all_fields() {
     for (protocol, biflows, port) in
         [(Protocol::Ipfix, false, 4739), (Protocol::Ipfix, true, 4739), (Protocol::NetflowV9, false, 2055)]
     {
-        let messages = messages(&with_fields(protocol, "full", biflows), &[detailed(v4()), detailed(v6())]);
+        let records = [detailed(v4()), detailed(v6()), named(v4(), &SEVERAL)];
+        let messages = messages(&with_fields(protocol, "full", biflows), &records);
         let path = folder.path().join("messages.pcap");
         fs::write(&path, samples::capture(&messages, port)).unwrap();
         let output = Command::new("tshark").args(["-T", "pdml", "-r"]).arg(&path).output().unwrap();
@@ -280,7 +331,8 @@ fn another_parser_reads_all_messages() {
     for (protocol, biflows) in
         [(Protocol::Ipfix, false), (Protocol::Ipfix, true), (Protocol::NetflowV9, false)]
     {
-        let messages = messages(&with_fields(protocol, fields, biflows), &[detailed(v4()), v6()]);
+        let records = [detailed(v4()), v6(), named(v4(), &SEVERAL)];
+        let messages = messages(&with_fields(protocol, fields, biflows), &records);
         let mut parser = NetflowParser::default();
         let mut found = 0;
         for message in &messages {
@@ -306,6 +358,6 @@ fn another_parser_reads_all_messages() {
                 }
             }
         }
-        assert_eq!(found, if biflows { 2 } else { 3 }, "{protocol:?}");
+        assert_eq!(found, if biflows { 3 } else { 5 }, "{protocol:?}");
     }
 }

@@ -2,11 +2,13 @@
 
 mod samples;
 
-use packetloom_export::{Fields, LineFormat, Lines};
+use std::num::NonZeroU32;
+
+use packetloom_export::{Fields, LineFormat, Lines, Sampling};
 use packetloom_packet::{EndReason, FlowRecord, HalfFlow, Timestamp};
 use serde_json::{Map, Value};
 
-use self::samples::{detailed, v4, v6};
+use self::samples::{SEVERAL, detailed, named, v4, v6};
 
 fn csv(fields: Fields) -> Lines {
     Lines::new(LineFormat::Csv, fields)
@@ -46,6 +48,7 @@ fn records() -> Vec<FlowRecord> {
         FlowRecord { destination: "::ffff:192.0.2.7".parse().unwrap(), ..v4() },
         detailed(v4()),
         detailed(v6()),
+        named(v6(), &SEVERAL),
     ]
 }
 
@@ -61,12 +64,54 @@ fn values_are_those_of_json() {
             let mut expected: Map<String, Value> = serde_json::from_str(&line).unwrap();
             for (name, value) in names.iter().zip(&row) {
                 match expected.remove(name) {
-                    Some(Value::String(text)) => assert_eq!(*value, text, "{name}"),
+                    Some(Value::String(text)) => assert_eq!(value.replace("\\059", ";"), text, "{name}"),
+                    Some(Value::Array(texts)) => {
+                        let found: Vec<_> = value.split(';').map(|text| text.replace("\\059", ";")).collect();
+                        assert_eq!(Value::from(found), Value::from(texts), "{name}");
+                    }
                     Some(number) => assert_eq!(*value, number.to_string(), "{name}"),
                     None => assert_eq!(value, "", "{name}"),
                 }
             }
             assert!(expected.is_empty(), "{expected:?}");
+        }
+    }
+}
+
+/// Several names are an array in JSON, and in CSV have semicolons between them.
+#[test]
+fn several_names() {
+    let fields = "dnsQName,sslServerName,httpRequestHost".parse().unwrap();
+    let record = named(v4(), &SEVERAL);
+    let mut text = String::new();
+    Lines::new(LineFormat::Json, fields).write(&mut text, &record);
+    csv(fields).write(&mut text, &record);
+    let json = r#"{"dnsQName":["b.example","a.example","ü"],"httpRequestHost":"x;y,\"z\""}"#;
+    assert_eq!(text, format!("{json}\n{}\r\n", r#"b.example;a.example;ü,,"x\059y,""z""""#));
+}
+
+/// Where packets are sampled, each record says so, behind all that it says otherwise.
+#[test]
+fn sampled_records_say_so() {
+    let sampling = Some(Sampling { interval: NonZeroU32::new(100).unwrap(), is_random: true });
+    for fields in ["basic", "full", "vlanId"].map(|text| text.parse().unwrap()) {
+        for record in &records() {
+            let [mut plain, mut sampled] = [String::new(), String::new()];
+            let json = Lines::new(LineFormat::Json, fields);
+            json.write(&mut plain, record);
+            json.clone().sampled(sampling).write(&mut sampled, record);
+            let mut expected: Map<String, Value> = serde_json::from_str(&plain).unwrap();
+            expected.insert("samplingInterval".into(), 100.into());
+            assert_eq!(serde_json::from_str::<Map<String, Value>>(&sampled).unwrap(), expected);
+            assert!(sampled.ends_with("}\n") && sampled.matches('\n').count() == 1);
+            let [mut plain, mut sampled] =
+                [csv(fields), csv(fields).sampled(sampling)].map(|lines| lines.header().unwrap());
+            csv(fields).write(&mut plain, record);
+            csv(fields).sampled(sampling).write(&mut sampled, record);
+            let expected = plain.replacen("\r\n", ",samplingInterval\r\n", 1);
+            let expected = expected.strip_suffix("\r\n").unwrap();
+            assert_eq!(sampled, format!("{expected},100\r\n"));
+            assert_eq!(json.clone().sampled(None).header(), None);
         }
     }
 }

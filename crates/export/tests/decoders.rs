@@ -204,21 +204,21 @@ fn tshark_reads_how_packets_were_sampled() {
             Protocol::Ipfix,
             false,
             &[
+                ("cflow.sampling_interval", "1000"),
                 ("cflow.selector_id", "0"),
                 ("cflow.selector_algorithm", "1"),
                 ("cflow.sampling_packet_interval", "1"),
                 ("cflow.sampling_packet_space", "999"),
-                ("cflow.sampling_interval", "1000"),
             ][..],
         ),
         (
             Protocol::Ipfix,
             true,
             &[
+                ("cflow.sampling_interval", "1000"),
                 ("cflow.selector_id", "0"),
                 ("cflow.selector_algorithm", "4"),
                 ("cflow.sampling_probability", "0.001"),
-                ("cflow.sampling_interval", "1000"),
             ],
         ),
         (
@@ -226,8 +226,8 @@ fn tshark_reads_how_packets_were_sampled() {
             false,
             &[
                 ("cflow.sampling_interval", "1000"),
-                ("cflow.sampling_algorithm", "1"),
                 ("cflow.sampling_interval", "1000"),
+                ("cflow.sampling_algorithm", "1"),
             ],
         ),
         (
@@ -235,8 +235,8 @@ fn tshark_reads_how_packets_were_sampled() {
             true,
             &[
                 ("cflow.sampling_interval", "1000"),
-                ("cflow.sampling_algorithm", "2"),
                 ("cflow.sampling_interval", "1000"),
+                ("cflow.sampling_algorithm", "2"),
             ],
         ),
     ] {

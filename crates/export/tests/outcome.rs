@@ -28,7 +28,7 @@ fn record(packets: &str) -> FlowRecord {
     }
     let [forward, reverse] = halves;
     let details = Details { first_tcp_flags: first.unwrap_or(0), ..Details::default() };
-    let more = More { details: [details, Details::default()], name: None };
+    let more = More { details: [details, Details::default()], names: Vec::new() };
     FlowRecord { forward, reverse, more: Some(Arc::new(more)), ..v4() }
 }
 

@@ -6,7 +6,7 @@ mod samples;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::Field as Cell;
 use packetloom_export::parquet::{FileWriter, Options, Partition, SCHEMA};
 use packetloom_export::{
-    Counts, Destination, Error, Exporter, Fields, Format, LineFormat, Lines, Settings, TlsSettings, messages,
+    Counts, Destination, Error, Exporter, Fields, Format, LineFormat, Lines, Sampling, Settings, TlsSettings,
+    messages,
 };
 use packetloom_packet::{Details, EndReason, FlowRecord, HalfFlow, More, NameKind, Timestamp};
 use packetloom_testing::{amount, has_python_modules};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use self::samples::{detailed, millis, options as message_options, v4, v6};
+use self::samples::{SEVERAL, detailed, millis, named, options as message_options, v4, v6};
 
 const PRESETS: [&str; 5] =
     ["basic", "standard", "full", "dnsQName,vlanId", "flowStartMicroseconds,icmpTypeIPv6"];
@@ -54,8 +55,19 @@ fn expected(record: &FlowRecord, fields: Fields) -> Map<String, Value> {
             row.insert(format!("{side}AddressBytes"), hex(&bytes).into());
         }
     }
+    for (name, list) in LISTS {
+        if let Some(names) = row.remove(name) {
+            let names = if let Value::Array(names) = names { names } else { vec![names] };
+            row.insert(name.into(), names[0].clone());
+            row.insert(list.into(), names.into());
+        }
+    }
     row
 }
+
+/// Fields for names, and the columns with all of them.
+const LISTS: [(&str, &str); 3] =
+    [("dnsQName", "dnsQNames"), ("sslServerName", "sslServerNames"), ("httpRequestHost", "httpRequestHosts")];
 
 fn all_expected(records: &[FlowRecord], fields: Fields) -> Vec<Map<String, Value>> {
     records.iter().map(|record| expected(record, fields)).collect()
@@ -79,6 +91,13 @@ fn rows(file: impl ::parquet::file::reader::ChunkReader + 'static) -> Vec<Map<St
                 }
                 Cell::Str(text) => text.clone().into(),
                 Cell::Bytes(bytes) => hex(bytes.data()).into(),
+                Cell::ListInternal(list) => {
+                    let texts = list.elements().iter().map(|cell| match cell {
+                        Cell::Str(text) => text.clone().into(),
+                        other => panic!("{name}: {other}"),
+                    });
+                    Value::Array(texts.collect())
+                }
                 other => panic!("{name}: {other}"),
             };
             Some((name.clone(), value))
@@ -89,7 +108,7 @@ fn rows(file: impl ::parquet::file::reader::ChunkReader + 'static) -> Vec<Map<St
 }
 
 fn written(records: &[FlowRecord], fields: Fields) -> Vec<u8> {
-    let mut writer = FileWriter::new(Vec::new(), fields).unwrap();
+    let mut writer = FileWriter::new(Vec::new(), fields, None).unwrap();
     writer.write(records).unwrap();
     assert_eq!(writer.rows(), records.len() as u64);
     writer.finish().unwrap()
@@ -121,10 +140,43 @@ fn records() -> Vec<FlowRecord> {
     ]
 }
 
+/// The same, and one with several names.
+fn with_names() -> Vec<FlowRecord> {
+    [records(), vec![named(v4(), &SEVERAL)]].concat()
+}
+
+/// Where packets are sampled, each row says so.
+#[test]
+fn sampled_rows_say_so() {
+    let sampling = Some(Sampling { interval: NonZeroU32::new(100).unwrap(), is_random: false });
+    let mut writer = FileWriter::new(Vec::new(), Fields::BASIC, sampling).unwrap();
+    writer.write(&records()).unwrap();
+    let mut expected = all_expected(&records(), Fields::BASIC);
+    expected.iter_mut().for_each(|row| drop(row.insert("samplingInterval".into(), 100.into())));
+    assert_eq!(rows(bytes(writer.finish().unwrap())), expected);
+}
+
+/// Lists that are longer together than what is handed over at a time.
+#[test]
+fn rows_keep_their_lists() {
+    let names: Vec<_> = (0..16).map(|number| format!("{number}.example")).collect();
+    let record = |number: usize| {
+        let names = names[..number % 17].iter().map(|name| (NameKind::DnsQuery, name.as_str()));
+        named(v4(), &names.collect::<Vec<_>>())
+    };
+    let records: Vec<_> = (0..3_000).map(record).collect();
+    let fields = "dnsQName".parse().unwrap();
+    assert_eq!(rows(bytes(written(&records, fields))), all_expected(&records, fields));
+}
+
 #[test]
 fn values_are_those_of_json() {
     for fields in PRESETS.map(|text| text.parse().unwrap()) {
-        assert_eq!(rows(bytes(written(&records(), fields))), all_expected(&records(), fields), "{fields}");
+        assert_eq!(
+            rows(bytes(written(&with_names(), fields))),
+            all_expected(&with_names(), fields),
+            "{fields}"
+        );
     }
 }
 
@@ -151,10 +203,12 @@ fn a_file_says_what_it_is() {
     );
     // The columns of CSV, and addresses as bytes.
     let header = Lines::new(LineFormat::Csv, fields).header().unwrap();
-    let names: Vec<_> = file.schema_descr().columns().iter().map(|column| column.name()).collect();
-    let others: Vec<_> = names.iter().copied().filter(|name| !name.ends_with("AddressBytes")).collect();
+    let names: Vec<_> =
+        file.schema_descr().root_schema().get_fields().iter().map(|field| field.name()).collect();
+    let is_other = |name: &&str| name.ends_with("AddressBytes") || LISTS.iter().any(|(_, list)| list == name);
+    let (beside, others): (Vec<_>, Vec<_>) = names.iter().copied().partition(is_other);
     assert_eq!(others.join(",") + "\r\n", header);
-    assert_eq!(names.len() - others.len(), 2);
+    assert_eq!(beside.len(), 5);
     let group = metadata.row_group(0);
     for column in group.columns() {
         assert!(matches!(column.compression(), Compression::ZSTD(_)));
@@ -171,7 +225,7 @@ fn row_groups_have_no_more_rows_than_they_may() {
         FlowRecord { source, source_port: number as u16, ..v4() }
     };
     let records: Vec<_> = (0..GROUP + 1000).map(record).collect();
-    let mut writer = FileWriter::new(Vec::new(), fields).unwrap();
+    let mut writer = FileWriter::new(Vec::new(), fields, None).unwrap();
     writer.write(&records[..1000]).unwrap();
     assert!(writer.buffered() > 1000 && writer.written() == 4);
     writer.write(&records[1000..]).unwrap();
@@ -224,9 +278,9 @@ fn details() -> impl Strategy<Value = Details> {
 
 fn more() -> impl Strategy<Value = More> {
     let kind = prop_oneof![Just(NameKind::DnsQuery), Just(NameKind::TlsServer), Just(NameKind::HttpHost)];
-    let name = proptest::option::of((kind, ".{0,300}"));
-    ([details(), details()], name)
-        .prop_map(|(details, name)| More { details, name: name.map(|(kind, text)| (kind, text.into())) })
+    let names =
+        proptest::collection::vec((kind, ".{0,300}").prop_map(|(kind, text)| (kind, text.into())), 0..5);
+    ([details(), details()], names).prop_map(|(details, names)| More { details, names })
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {
@@ -283,7 +337,7 @@ proptest! {
     ) {
         let fields = PRESETS[preset].parse().unwrap();
         let (some, others) = records.split_at(cut.index(records.len() + 1));
-        let mut writer = FileWriter::new(Vec::new(), fields).unwrap();
+        let mut writer = FileWriter::new(Vec::new(), fields, None).unwrap();
         writer.write(some).unwrap();
         writer.write_group().unwrap();
         writer.write(others).unwrap();
@@ -315,13 +369,13 @@ fn a_full_disk_is_said() {
     let records = records();
     let size = written(&records, Fields::FULL).len();
     for room in (0..size).step_by(31).chain([size - 1]) {
-        let result = FileWriter::new(Disk(room), Fields::FULL)
+        let result = FileWriter::new(Disk(room), Fields::FULL, None)
             .and_then(|mut writer| writer.write(&records).map(|()| writer))
             .and_then(|mut writer| writer.write_group().map(|()| writer))
             .and_then(FileWriter::finish);
         assert_eq!(result.unwrap_err().kind(), io::ErrorKind::StorageFull, "{room}");
     }
-    let mut writer = FileWriter::new(Disk(size), Fields::FULL).unwrap();
+    let mut writer = FileWriter::new(Disk(size), Fields::FULL, None).unwrap();
     writer.write(&records).unwrap();
     assert_eq!(writer.finish().unwrap().0, 0);
 }
@@ -676,8 +730,8 @@ fn pyarrow_reads_the_same_rows() {
     }
     for fields in PRESETS.map(|text| text.parse().unwrap()) {
         let folder = tempfile::tempdir().unwrap();
-        export(folder.path(), Options::new(fields), &records(), 4);
-        let expected = all_expected(&records(), fields).into_iter().map(Value::Object);
+        export(folder.path(), Options::new(fields), &with_names(), 4);
+        let expected = all_expected(&with_names(), fields).into_iter().map(Value::Object);
         assert_eq!(python(PYARROW, folder.path()), expected.collect::<Vec<_>>(), "{fields}");
     }
 }

@@ -1,4 +1,4 @@
-//! The first question of a DNS message (RFC 1035 section 4.1; RFC 6762 section 18).
+//! The questions of DNS messages (RFC 1035 section 4.1; RFC 6762 section 18).
 
 use crate::stream::Step;
 use crate::text::push_escaped;
@@ -14,7 +14,7 @@ const FLAGS: usize = 2;
 const QUESTIONS: usize = 4;
 /// The flag of a response.
 const RESPONSE: u8 = 0x80;
-/// Questions of a query whose names are told: hardly a program asks two.
+/// Questions of a message whose names are told: hardly a program asks two.
 const MAX_QUESTIONS: usize = 32;
 /// Bytes of a question behind its name: type and class.
 const BEHIND_NAME: usize = 4;
@@ -36,11 +36,20 @@ pub(crate) fn has_port(source: u16, destination: u16) -> bool {
     PORTS.contains(&source) || PORTS.contains(&destination)
 }
 
-/// The name of the question at `at` in a message that begins at `begin`, not all of which may be there; and where its type is.
-fn question(message: Field<'_>, begin: usize, at: usize) -> Result<(String, usize), Stop> {
+/// The name of the first question of the message that begins at `begin` in `bytes` and ends at `end`; not all of it may be there.
+fn first_question(bytes: &[u8], begin: usize, end: usize) -> Result<Name, Stop> {
+    let message = Field { bytes, end };
+    if message.at(begin + QUESTIONS)? == [0, 0] {
+        return Err(Stop::NoName);
+    }
+    question(message, begin, begin + HEADER).map(|(name, _)| name)
+}
+
+/// The name of the question at `at` of a message that begins at `begin`, and where the next question is; not all of it may be there.
+fn question(message: Field<'_>, begin: usize, start: usize) -> Result<(Name, usize), Stop> {
     let mut text = String::with_capacity(64);
     // Where to read, how much the name has, from where on no pointer may point, and where the question goes on.
-    let (mut at, mut len, mut floor, mut after) = (at, 0, at, None);
+    let (mut at, mut len, mut floor, mut after) = (start, 0, start, None);
     loop {
         let [first] = message.at(at)?;
         match first {
@@ -74,22 +83,31 @@ fn question(message: Field<'_>, begin: usize, at: usize) -> Result<(String, usiz
     if text.is_empty() {
         text.push('.');
     }
-    Ok((text, after.unwrap_or(at + 1)))
-}
-
-/// The name of the first question of the message that begins at `begin` in `bytes` and ends at `end`; not all of it may be there.
-fn first_question(bytes: &[u8], begin: usize, end: usize) -> Result<Name, Stop> {
-    let message = Field { bytes, end };
-    if message.at(begin + QUESTIONS)? == [0, 0] {
-        return Err(Stop::NoName);
-    }
-    let (text, after) = question(message, begin, begin + HEADER)?;
-    let query_type = match message.at(after) {
+    let behind = after.unwrap_or(at + 1);
+    let query_type = match message.at(behind) {
         Ok(number) => Some(u16::from_be_bytes(number)),
         Err(Stop::NoName) => None,
         Err(needs) => return Err(needs),
     };
-    Ok(Name { kind: NameKind::DnsQuery, text: text.into(), query_type })
+    Ok((Name { kind: NameKind::DnsQuery, text: text.into(), query_type }, behind + BEHIND_NAME))
+}
+
+/// Hands out the names of the first questions of a whole message, in order.
+pub(crate) fn for_each_question(payload: &[u8], mut take: impl FnMut(Name)) {
+    let message = Field { bytes: payload, end: payload.len() };
+    let count = message.at(QUESTIONS).map_or(0, be16);
+    let mut at = HEADER;
+    for _ in 0..count.min(MAX_QUESTIONS) {
+        let Ok((name, next)) = question(message, 0, at) else { return };
+        take(name);
+        at = next;
+    }
+}
+
+/// The next message of a segment that has whole messages and nothing else, and what is behind it.
+pub(crate) fn split_message(segment: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (prefix, rest) = segment.split_first_chunk::<PREFIX>()?;
+    rest.split_at_checked(be16(*prefix)).filter(|(message, _)| message.len() >= HEADER)
 }
 
 /// The names of all questions of a query.
@@ -104,9 +122,9 @@ fn questions(bytes: &[u8], begin: usize, end: usize) -> Result<Values, Stop> {
     let mut at = begin + HEADER;
     for _ in 0..count {
         match question(message, begin, at) {
-            Ok((text, after)) => {
-                values.push(text.into_bytes().into());
-                at = after + BEHIND_NAME;
+            Ok((name, next)) => {
+                values.push(name.text.as_bytes().into());
+                at = next;
             }
             Err(Stop::NoName) => break,
             Err(needs) => return Err(needs),

@@ -132,6 +132,18 @@ impl Request {
 
 const END_OF_LINE: &[u8] = b"\r\n";
 
+/// What is behind the first empty line.
+pub(crate) fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
+    let mut rest = bytes;
+    while let Some(end) = memchr(b'\n', rest) {
+        rest = &rest[end + 1..];
+        if let [b'\n', behind @ ..] | [b'\r', b'\n', behind @ ..] = rest {
+            return Some(behind);
+        }
+    }
+    None
+}
+
 /// What a line tells of a field that is one of the head, or of the name of the host.
 fn one_of(line: &[u8], field: Option<Field>) -> Step {
     if line.is_empty() {

@@ -14,6 +14,8 @@
 //! found, one that is not is no name. Behind a segment that was cut off there is a gap that is never filled, so the watch gives up once it
 //! holds too much. An Initial packet that was cut off cannot be decrypted.
 //!
+//! Later names of a flow are found by those who begin anew: with a segment that begins with another request, or [`for_each_question`] of a payload of DNS.
+//!
 //! Nothing is verified that names do not need: checksums of packets, certificates, whether a response answers a query. A client may write
 //! any name, and with Encrypted ClientHello the name is that of the outer one.
 //!
@@ -23,7 +25,7 @@
 //!
 //! | case | tshark | here |
 //! | --- | --- | --- |
-//! | several names in one direction of a flow | each, with the packet that has it | the first |
+//! | several names in one direction of a flow | each, with the packet that has it | a watch tells the first |
 //! | a name that is complete before its message is | with the packet that ends the message | with the packet that ends the name |
 //! | DNS on other ports (LLMNR's 5355, what it knows by heuristics), HTTP over UDP (SSDP) | a name | none |
 //! | TLS after a greeting (STARTTLS, `CONNECT`, PostgreSQL) | a name | none, or the host of the request |
@@ -53,6 +55,39 @@ use std::fmt;
 pub use fields::{Field, FieldWatch, Values};
 use quic::Connection;
 use stream::{IntoOutcome, Stream};
+
+/// Whether a flow of UDP or TCP between these ports is taken for one of DNS.
+#[inline]
+pub fn is_dns(source_port: u16, destination_port: u16) -> bool {
+    dns::has_port(source_port, destination_port)
+}
+
+/// Hands out the names that the questions of DNS messages ask for, in order: of the message that a datagram is, or, where it is a segment of TCP, of the
+/// messages that it has if it has whole ones and nothing else. Of each message that are the first 32. Whether it is one or some of them.
+pub fn for_each_question(payload: &[u8], is_segment: bool, mut take: impl FnMut(Name)) -> bool {
+    if !is_segment {
+        dns::for_each_question(payload, take);
+        return true;
+    }
+    let mut rest = payload;
+    while let Some((_, behind)) = dns::split_message(rest) {
+        rest = behind;
+    }
+    if payload.is_empty() || !rest.is_empty() {
+        return false;
+    }
+    rest = payload;
+    while let Some((message, behind)) = dns::split_message(rest) {
+        dns::for_each_question(message, &mut take);
+        rest = behind;
+    }
+    true
+}
+
+/// What is behind the head of a request of HTTP/1.x that ends in these bytes: where the request has no body, the next one.
+pub fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
+    http::behind_head(bytes)
+}
 
 /// Where a name was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -161,6 +161,12 @@ pub trait FunctionSpec: Any + Send + Sync {
         true
     }
 
+    /// Makes its own what another one kept of a flow as [text](PerFlow::has_texts), after [`FunctionSpec::adopt`] of its words, which may be changed once more.
+    /// The text may be any.
+    fn adopt_text(&mut self, words: &mut [u64], text: &str) {
+        let _ = (words, text);
+    }
+
     /// What it will do, in a line or several, for the plan.
     fn describe(&self) -> Vec<String>;
 
@@ -355,6 +361,11 @@ pub trait PerFlow: Send + Sync {
     /// The version of what its words mean: state of another one is not taken over.
     fn version(&self) -> u32 {
         1
+    }
+
+    /// Whether it keeps more of flows than words, which it hands out as text where state is saved ([`FlowFunction::text`]).
+    fn has_texts(&self) -> bool {
+        false
     }
 
     /// What numbers in its state stand for, to be kept with that.

@@ -63,9 +63,12 @@ pub enum NameKind {
 pub struct More {
     /// Of [forward, reverse].
     pub details: [Details; 2],
-    /// The first name in its payloads.
-    pub name: Option<(NameKind, Box<str>)>,
+    /// The names in its payloads, each once, in the order in which they came; [`NAMES_MAX`] at most.
+    pub names: Vec<(NameKind, Box<str>)>,
 }
+
+/// Names that a record has at most.
+pub const NAMES_MAX: usize = 16;
 
 /// Why a record ended (IPFIX `flowEndReason`, element 136).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

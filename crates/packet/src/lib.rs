@@ -26,7 +26,7 @@ pub use packetloom_memory::prefetch_at;
 pub use batch::{Arena, Batch, FrameRef, PortNames};
 pub use dissect::{Connection, Headers, Key, Layers, Message, Role, dissect};
 pub use dscp::Dscp;
-pub use flow::{Details, EndReason, FlowRecord, HalfFlow, More, NameKind};
+pub use flow::{Details, EndReason, FlowRecord, HalfFlow, More, NAMES_MAX, NameKind};
 pub use key::{FlowKey, KeyBits, MatchKey4, MatchKey6, VlanId};
 pub use link::LinkType;
 pub use offload::Offload;

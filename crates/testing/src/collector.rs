@@ -13,7 +13,10 @@ pub type Element = (u32, u16);
 pub const REVERSE: u32 = 29305;
 pub const SCOPE: u32 = u32::MAX;
 
-/// One data record: the bytes of each element.
+/// RFC 6313.
+const BASIC_LIST: Element = (0, 291);
+
+/// One data record: the bytes of each element. Of a list of texts, the texts under their element, an end of line behind each; nothing of an empty one.
 pub type Fields = BTreeMap<Element, Vec<u8>>;
 
 #[derive(Debug)]
@@ -161,7 +164,8 @@ impl Collector {
                     _ => (0, element),
                 };
                 assert!(message.version == 10 || len != 65_535, "NetFlow v9 has no variable lengths");
-                assert!(fields.iter().all(|(other, _)| *other != element), "{element:?} twice");
+                let is_new = fields.iter().all(|(other, _)| *other != element);
+                assert!(is_new || element == BASIC_LIST, "{element:?} twice");
                 fields.push((element, len));
             }
             let template = Template { scope, fields };
@@ -192,13 +196,37 @@ impl Collector {
                     },
                     fixed => usize::from(*fixed),
                 };
-                record.insert(*element, content.take(len).to_vec());
+                let value = content.take(len);
+                if *element == BASIC_LIST {
+                    list(value, &mut record);
+                } else {
+                    record.insert(*element, value.to_vec());
+                }
             }
             records += 1;
             if template.scope > 0 { &mut message.options } else { &mut message.flows }.push(record);
         }
         assert!(records > 0, "a set without records");
         assert!(content.0.len() < 4 && content.0.iter().all(|byte| *byte == 0), "padding");
+    }
+}
+
+/// Reads a list of texts (RFC 6313 section 4.5.1).
+fn list(value: &[u8], record: &mut Fields) {
+    let mut content = Bytes(value);
+    assert_eq!(content.number(1), 4, "in order");
+    let (element, len) = (content.u16(), content.u16());
+    let element = if element & 0x8000 == 0 { (0, element) } else { (content.u32(), element & 0x7fff) };
+    assert_eq!(len, 65_535, "texts");
+    let mut texts = Vec::new();
+    while !content.0.is_empty() {
+        let len = content.number(1) as usize;
+        assert!((1..255).contains(&len), "a name");
+        texts.extend_from_slice(content.take(len));
+        texts.push(b'\n');
+    }
+    if !texts.is_empty() {
+        assert_eq!(record.insert(element, texts), None, "{element:?} twice");
     }
 }
 

@@ -61,8 +61,7 @@ fn is_set(variable: &str) -> bool {
 ///
 /// `PACKETLOOM_COLLECTORS` is set, and it is not there.
 pub fn has_collector(program: &str) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).any(|folder| folder.join(program).is_file());
+    let found = is_installed(program);
     assert!(
         found || !is_set("PACKETLOOM_COLLECTORS"),
         "PACKETLOOM_COLLECTORS is set, but there is no {program}"
@@ -71,6 +70,12 @@ pub fn has_collector(program: &str) -> bool {
         eprintln!("skipped: {program} is not installed");
     }
     found
+}
+
+/// True where a program is in the search path.
+pub fn is_installed(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
 }
 
 /// True where a tool for C programs (valgrind, clang, pkg-config) can be started; otherwise says that the test does not run.

@@ -488,6 +488,18 @@ fn vlans_are_listed_and_named() {
         let expected =
             [(first.clone(), Some(12), 2), (second.clone(), Some(13), 1), (ends.to_owned(), None, 1)];
         assert_eq!(flows(&fed), expected, "{way}");
+        for (filter, matching) in [
+            ("vlan 12", &[0][..]),
+            ("vlan", &[0, 1]),
+            ("not vlan", &[2]),
+            ("vlan 12 or vlan 13", &[0, 1]),
+            ("vlan 12 and tcp", &[]),
+        ] {
+            let list = listed(&fed, &["--by", "first", "-f", filter]);
+            let found = list["flows"].as_array().expect("flows").iter().map(|flow| flow["flow"].as_str());
+            let expected = matching.iter().map(|&at: &usize| Some(expected[at].0.as_str()));
+            assert!(found.eq(expected), "{way} {filter}: {list}");
+        }
         for (flow, left) in [(&*second, &[0, 2][..]), (ends, &[0])] {
             let text = succeed(fed.control("remove").args(["--json", "--function", "meter", "--flow", flow]));
             assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON")["removed"], 1, "{way}");
@@ -498,5 +510,28 @@ fn vlans_are_listed_and_named() {
                 run(fed.control("remove").args(["--function", "meter", "--flow", &format!("{ends} {vlan}")]));
             assert!(stderr(&output).contains("perhaps with \"vlan 12\" behind"), "{}", stderr(&output));
         }
+        let text = succeed(fed.control("remove").args(["--json", "--function", "meter", "-f", "vlan 12"]));
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON")["removed"], 1, "{way}");
+        assert_eq!(flows(&fed), [], "{way}");
+    }
+}
+
+/// Where flows are not by VLANs, a filter that tests them is an error, and nothing is removed.
+#[test]
+fn vlans_of_flows_without_them_are_refused() {
+    let chain = "[[chain]]\nnf = \"meter\"\nfields = \"full\"\noutput = \"records\"\n";
+    for way in WAYS {
+        let mut fed = Fed::start(chain, way);
+        fed.send(&packets::pcap("1.0 vlan 12 udp 10.0.0.1:5000 > 10.0.0.2:53")[24..]);
+        fed.counters_at(1);
+        for arguments in
+            [&["flows", "-f", "vlan 12"][..], &["remove", "--function", "meter", "-f", "udp and not vlan 13"]]
+        {
+            let output = run(fed.control(arguments[0]).args(&arguments[1..]));
+            let expected = "filter: it tests VLANs, which flows of function 0 (meter) do not have; expected a filter without vlan, or a meter with vlan_in_key = true";
+            assert!(stderr(&output).contains(expected), "{way}: {}", stderr(&output));
+            assert_eq!(output.status.code(), Some(1), "{way}");
+        }
+        assert_eq!(listed(&fed, &[])["entries"], 1, "{way}");
     }
 }

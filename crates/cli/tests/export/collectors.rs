@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use packetloom_testing::has_collector;
 use packetloom_testing::running::{Running, free_port, wait_for, wait_until_read};
+use packetloom_testing::{has_collector, is_installed};
 use serde_json::Value;
 
 use crate::capture;
@@ -111,6 +111,52 @@ fn nfacctd_has_the_same_packets_and_bytes() {
             assert!(
                 begun.elapsed() < Duration::from_secs(60),
                 "{option} {sample:?}: {totals:?}, expected {expected:?}"
+            );
+            thread::sleep(Duration::from_millis(100));
+        }
+        drop(running);
+    }
+}
+
+#[test]
+fn goflow2_has_the_same_flows_packets_and_bytes() {
+    if !is_installed("goflow2") {
+        eprintln!("skipped: goflow2 is not installed");
+        return;
+    }
+    for (option, sample, scale) in cases() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (capture, port) = (capture(folder.path()), free_port());
+        let output = folder.path().join("flows.json");
+        let mut goflow2 = Command::new("goflow2");
+        goflow2.args(["-listen", &format!("netflow://127.0.0.1:{port}"), "-addr", "127.0.0.1:0"]);
+        goflow2.arg("-transport.file").arg(&output).stdout(Stdio::null());
+        let running =
+            Running::start(goflow2.stderr(fs::File::create(folder.path().join("log")).expect("a file")));
+        wait_for(port);
+        let options = [sample, &["--fields", "full"]].concat();
+        let summary = meter(&capture, option, &options, port, folder.path());
+        let number = |name: &str| summary[name].as_u64().expect("a count");
+        // Of flows, packets, bytes; and how all of them say that packets were sampled.
+        let expected = ["uniflows", "counted_packets", "counted_ip_bytes"].map(number);
+        let rate = if sample.is_empty() { 0 } else { scale };
+        let begun = Instant::now();
+        loop {
+            let text = fs::read_to_string(&output).unwrap_or_default();
+            // Its workers write at the same time: an end of line may be behind two objects.
+            let objects = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+            let flows: Vec<_> = objects.map_while(Result::ok).collect();
+            let sum =
+                |name: &str| flows.iter().map(|flow| flow[name].as_u64().expect("a count")).sum::<u64>();
+            let totals = [flows.len() as u64, sum("packets"), sum("bytes")];
+            if totals == expected {
+                assert!(flows.iter().all(|flow| flow["sampling_rate"] == rate), "{option} {sample:?}");
+                break;
+            }
+            let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "{option} {sample:?}: {totals:?}, expected {expected:?}; {log}"
             );
             thread::sleep(Duration::from_millis(100));
         }

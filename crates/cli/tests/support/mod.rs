@@ -112,3 +112,17 @@ pub fn assert_checksums(capture: &[u8]) {
     }
     assert!(right > 50 && wrong == 0, "{right} right and {wrong} wrong checksums");
 }
+
+/// A certificate authority, and a collector's certificate that is signed by it.
+pub fn certificates(folder: &Path) {
+    let openssl = |arguments: &str| {
+        let output = run(Command::new("openssl").args(arguments.split(' ')).current_dir(folder));
+        assert!(output.status.success(), "{}", stderr(&output));
+    };
+    const KEY: &str = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
+    openssl(&format!("req -x509 {KEY} -subj /CN=authority -keyout ca.key -out ca.pem"));
+    openssl(&format!(
+        "req -x509 -CA ca.pem -CAkey ca.key {KEY} -subj /CN=collector.example -addext \
+         subjectAltName=DNS:collector.example -addext basicConstraints=critical,CA:FALSE -keyout key.pem -out cert.pem"
+    ));
+}

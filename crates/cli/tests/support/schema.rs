@@ -37,6 +37,14 @@ fn at(schema: &Value, value: &Value, place: &str) -> Result<(), String> {
             "maxItems" => {
                 value.as_array().is_none_or(|all| all.len() as u64 <= of.as_u64().expect("a number"))
             }
+            "minLength" => {
+                let is_long = |text: &str| text.chars().count() as u64 >= of.as_u64().expect("a number");
+                value.as_str().is_none_or(is_long)
+            }
+            "uniqueItems" => value.as_array().is_none_or(|all| {
+                let is_new = |(number, item): (usize, &Value)| !all[..number].contains(item);
+                of == &Value::Bool(false) || all.iter().enumerate().all(is_new)
+            }),
             "items" => {
                 for (index, item) in value.as_array().into_iter().flatten().enumerate() {
                     at(of, item, &format!("{place}[{index}]"))?;

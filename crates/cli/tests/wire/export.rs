@@ -2,16 +2,23 @@
 
 use std::fs;
 use std::io::Read;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use packetloom_testing::collector::{Collector, Flow};
 use packetloom_testing::ends::echo;
 use packetloom_testing::net::{Net, SERVER};
+use packetloom_testing::running::Running;
+use packetloom_testing::{amount, has_collector};
 
 use crate::monitor::bridge;
 use crate::product::{Product, count};
+use crate::support::certificates;
 
 /// What a collector has received of a stream: the records of its whole messages.
 fn flows(stream: &[u8]) -> Vec<Flow> {
@@ -122,4 +129,170 @@ fn a_file_grows_and_what_is_kept_back_is_counted() {
     let [file, udp] = [&done.summary["exports"][0], &done.summary["exports"][1]];
     assert_eq!((count(file, "/records"), count(file, "/not_sent")), (uniflows, 0));
     assert_eq!((count(udp, "/records"), count(udp, "/not_sent")), (0, uniflows));
+}
+
+/// Where datagrams go whose flows are counted.
+const SINK: u16 = 9_000;
+
+/// Datagrams of the records for the sink that came over some connections, each record once.
+fn sunk(streams: &[&[u8]]) -> u64 {
+    let mut flows: Vec<_> = streams.iter().flat_map(|stream| flows(stream)).collect();
+    flows.retain(|flow| flow.protocol == 17 && flow.ports[1] == u64::from(SINK));
+    flows.sort_by_key(|flow| (flow.ports, flow.forward.start));
+    flows.dedup();
+    flows.iter().map(|flow| flow.forward.packets).sum()
+}
+
+/// Waits until something is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A collector over TCP, which reads all that comes over the first connection.
+struct Tap {
+    stream: TcpStream,
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Tap {
+    fn accept(listener: &TcpListener) -> Self {
+        let (stream, _) = listener.accept().expect("a connection");
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let (mut from, into) = (stream.try_clone().expect("another"), Arc::clone(&bytes));
+        thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(len @ 1..) = from.read(&mut buffer) {
+                into.lock().expect("no panic").extend_from_slice(&buffer[..len]);
+            }
+        });
+        Self { stream, bytes }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.bytes.lock().expect("no panic").clone()
+    }
+}
+
+/// A collector over TLS, which writes what comes into a file.
+fn tls_collector(net: &Net, folder: &Path, port: u16, into: &str) -> Running {
+    let mut server = Command::new("openssl");
+    server.args(["s_server", "-quiet", "-cert", "cert.pem", "-key", "key.pem", "-accept", &port.to_string()]);
+    let received = fs::File::create(folder.join(into)).expect("a file");
+    server.current_dir(folder).stdin(Stdio::piped()).stdout(received).stderr(Stdio::null());
+    net.server.run(|| Running::start(&mut server))
+}
+
+/// Collectors that are away for a while, a minute with sweeps. Over TCP and TLS all records of this time come when they are back; over UDP none
+/// of them does, and answers that nobody listens are counted. No packet waits meanwhile.
+#[test]
+fn what_collectors_missed_comes_when_they_are_back() {
+    let Some(net) = Net::new() else { return };
+    if !has_collector("openssl") {
+        return;
+    }
+    let away = Duration::from_secs(amount(3, 60));
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| fs::read(folder.path().join(name)).unwrap_or_default();
+    certificates(folder.path());
+    bridge(&net);
+    net.server.ip("link set lo up").expect("up");
+    let (_sink, tcp, udp, tls) = net.server.run(|| {
+        let sink = UdpSocket::bind(("0.0.0.0", SINK)).expect("the sink");
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let tls = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+        (sink, tcp, udp, tls)
+    });
+    let [tcp_port, udp_port] =
+        [tcp.local_addr(), udp.local_addr()].map(|address| address.expect("an address").port());
+    let first_tls = tls_collector(&net, folder.path(), tls, "first");
+
+    let ca = folder.path().join("ca.pem");
+    let arguments = format!(
+        "meter -i s0 --idle-timeout 1s --ipfix tcp://127.0.0.1:{tcp_port} --ipfix udp://127.0.0.1:{udp_port} \
+         --ipfix tls://127.0.0.1:{tls} --tls-ca {} --tls-name collector.example",
+        ca.display()
+    );
+    let mut product = Product::start(&net.server, &[], &arguments);
+    // Each datagram is a flow, but where a port comes again soon.
+    let (goes, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let sent = Arc::new(AtomicU64::new(0));
+    let sender = {
+        let (goes, ends, sent) = (Arc::clone(&goes), Arc::clone(&ends), Arc::clone(&sent));
+        net.client.spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                if goes.load(Ordering::Relaxed) {
+                    let socket = UdpSocket::bind("0.0.0.0:0").expect("a port");
+                    socket.send_to(b"a datagram", (SERVER[0], SINK)).expect("sent");
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+                thread::sleep(Duration::from_millis(5));
+            }
+        })
+    };
+    let send_for = |time: Duration| {
+        goes.store(true, Ordering::Relaxed);
+        thread::sleep(time);
+        goes.store(false, Ordering::Relaxed);
+        // What has begun is over.
+        thread::sleep(Duration::from_millis(100));
+        sent.load(Ordering::Relaxed)
+    };
+    let received = |udp: &UdpSocket, stream: &mut Vec<u8>| {
+        udp.set_nonblocking(true).expect("set");
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(len) = udp.recv(&mut buffer) {
+            stream.extend_from_slice(&buffer[..len]);
+        }
+    };
+
+    let first = Tap::accept(&tcp);
+    let before = send_for(Duration::from_secs(1));
+    until("before, over TCP", || sunk(&[&first.bytes()]) == before);
+    until("before, over TLS", || sunk(&[&at("first")]) == before);
+    let datagrams = Mutex::new(Vec::new());
+    until("before, over UDP", || {
+        received(&udp, &mut datagrams.lock().expect("no panic"));
+        sunk(&[&datagrams.lock().expect("no panic")]) == before
+    });
+
+    // All of them go, and what they have had was read.
+    drop((tcp, udp));
+    first.stream.shutdown(Shutdown::Both).expect("closed");
+    drop(first_tls);
+    let missed = send_for(away) - before;
+    assert!(missed > 100, "{missed} datagrams");
+    product.wait_for("nobody listens there");
+    // Until the last of these records has left.
+    thread::sleep(Duration::from_secs(3));
+
+    let (tcp, udp) = net.server.run(|| {
+        let tcp = TcpListener::bind(("127.0.0.1", tcp_port)).expect("the port");
+        (tcp, UdpSocket::bind(("127.0.0.1", udp_port)).expect("the port"))
+    });
+    let _second_tls = tls_collector(&net, folder.path(), tls, "second");
+    let second = Tap::accept(&tcp);
+    let all = send_for(Duration::from_secs(1));
+    until("all, over TCP", || sunk(&[&first.bytes(), &second.bytes()]) == all);
+    until("all, over TLS", || sunk(&[&at("first"), &at("second")]) == all);
+    until("before and after, over UDP", || {
+        received(&udp, &mut datagrams.lock().expect("no panic"));
+        sunk(&[&datagrams.lock().expect("no panic")]) == all - missed
+    });
+    ends.store(true, Ordering::Relaxed);
+    sender.join().expect("sent");
+    let done = product.stop();
+    let [tcp, udp, tls] = [0, 1, 2].map(|number| &done.summary["exports"][number]);
+    eprintln!("{all} datagrams, {missed} while collectors were away for {away:?}; {tcp} {udp} {tls}");
+    for session in [tcp, tls] {
+        assert_eq!(count(session, "/not_sent"), 0, "{session}");
+        assert!(count(session, "/reconnects") > 0, "{session}");
+    }
+    assert_eq!(count(udp, "/not_sent"), 0, "{udp}");
+    assert!(count(udp, "/refused") > 0, "{udp}");
+    assert!(count(&done.summary, "/counted_packets") >= all);
 }

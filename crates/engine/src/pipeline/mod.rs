@@ -21,6 +21,7 @@ pub use self::worker::{Counted, Worker};
 use crate::layout::Parts;
 use crate::offload::stateful;
 use crate::outcome::TopFlows;
+use crate::state::Saved;
 use crate::{Chain, Error, State};
 
 /// How late a packet of a live source may come, in nanoseconds, and still find its flow: idle state is kept for so much longer.
@@ -131,12 +132,22 @@ impl Pipeline {
     }
 
     /// The flows of each definition of this worker alone, and what its tables counted.
-    pub(crate) fn save<'a>(
-        &'a self,
-        chain: &'a Chain,
-    ) -> impl Iterator<Item = ([Vec<u64>; 2], Counts)> + use<'a> {
-        let used = chain.layout.definitions.iter().zip(&self.tables);
-        used.map(|(used, tables)| (tables.flows().save(used.words()), tables.flows().counts()))
+    pub(crate) fn save<'a>(&'a self, chain: &'a Chain) -> impl Iterator<Item = Saved> + use<'a> {
+        let used = chain.layout.definitions.iter().zip(&self.tables).enumerate();
+        used.map(|(definition, (used, tables))| {
+            let (flows, words) = (tables.flows(), used.words());
+            let mut saved = Saved { entries: flows.save(words), counts: flows.counts(), ..Saved::default() };
+            for (stage, spec) in self.stages.iter().zip(&chain.functions) {
+                if let (Fast::PerFlow(function, parts), Form::PerFlow(spec)) = (&stage.function, spec.form())
+                    && parts.main.definition == definition
+                    && spec.has_texts()
+                {
+                    let own = spec.keeps().words;
+                    saved.add_texts(parts.main.at, (own, words), |state| function.text(state));
+                }
+            }
+            saved
+        })
     }
 
     /// Goes on as those of the chain that follows, whose functions were these before; those that are the same are taken out of these.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use packetloom_nf::connections::Phase;
-use packetloom_nf::flows::{AnyEntry, Facts, FactsKept, FlowEnds, FlowFacts, Selection};
+use packetloom_nf::flows::{AnyEntry, By, Facts, FactsKept, FlowEnds, FlowFacts, Selection};
 use packetloom_nf::{Form, PerFlow, summary};
 use packetloom_packet::{FlowKey, Timestamp, VlanId};
 use schemars::JsonSchema;
@@ -232,13 +232,13 @@ impl<'c> Scan<'c> {
             None => FlowOrder::Last,
         };
         let most = query.most.min(MOST_LISTED);
-        Ok(Self { phase: query.phase, order, most, ..Self::new(chain, found, &query.selection, now) })
+        Ok(Self { phase: query.phase, order, most, ..Self::new(chain, found, &query.selection, now)? })
     }
 
     /// For those that are to be removed, whether they are over or not.
     pub(super) fn remove(chain: &'c Chain, removal: &'c FlowRemoval) -> Result<Self, String> {
         let found = find(chain, Some(&removal.function), |_| true, "keeps state for flows")?;
-        Ok(Self::new(chain, found, &removal.selection, 0))
+        Self::new(chain, found, &removal.selection, 0)
     }
 
     fn new(
@@ -246,20 +246,27 @@ impl<'c> Scan<'c> {
         (function, per_flow, parts): (usize, &'c dyn PerFlow, Parts),
         selection: &'c Selection,
         now: u64,
-    ) -> Self {
-        let part = parts.main;
-        Self {
+    ) -> Result<Self, String> {
+        let (part, nf) = (parts.main, chain.functions[function].name());
+        let by = chain.layout.definitions[part.definition].definition.by;
+        if selection.tests_vlans() && by != By::VlanFiveTuple {
+            return Err(format!(
+                "filter: it tests VLANs, which flows of function {function} ({nf}) do not have; expected a filter without vlan, or a meter with \
+                 vlan_in_key = true"
+            ));
+        }
+        Ok(Self {
             function,
-            nf: chain.functions[function].name(),
+            nf,
             part,
             words: per_flow.keeps().words,
-            is_by_address: chain.layout.definitions[part.definition].definition.by.is_address(),
+            is_by_address: by.is_address(),
             facts: per_flow.facts(now),
             selection,
             phase: None,
             order: FlowOrder::Last,
             most: 0,
-        }
+        })
     }
 
     /// What the function says of an entry, if it keeps something there.

@@ -19,6 +19,7 @@ use super::{Intake, Outlet};
 use crate::layout::{Part, Parts, Used};
 use crate::outcome::TopFlows;
 use crate::pipeline::{Before, Encoder, WorkerReport};
+use crate::state::Saved;
 use crate::{Chain, Error, Plan, State};
 
 /// A function's slow form.
@@ -231,7 +232,7 @@ impl Runner for SlowChain {
         let Self { stages, flows } = self;
         let used = chain.layout.definitions.iter().zip(flows).enumerate();
         let held = used.map(|(definition, (used, flows))| {
-            let mut entries = [Vec::new(), Vec::new()];
+            let mut saved = Saved { counts: flows.counts(), ..Saved::default() };
             for (SavedFlow { key, last }, life) in flows.save() {
                 let mut entry = [&key[..], &[last]].concat();
                 for (number, (oracle, words, is_main)) in Self::parts(stages, used, definition).enumerate() {
@@ -242,11 +243,15 @@ impl Runner for SlowChain {
                     if kept.is_some() {
                         entry[key.len() - 1] += 1 << (FUNCTIONS as usize + number);
                     }
+                    if let Some(text) = oracle.text(life).filter(|_| is_main && kept.is_some()) {
+                        let whole = std::array::from_fn(|word| key.get(word).copied().unwrap_or(0));
+                        saved.texts.insert((number, key.len() != V4, whole), text);
+                    }
                     entry.extend(kept.unwrap_or_else(|| vec![0; words]));
                 }
-                entries[usize::from(key.len() != V4)].extend(entry);
+                saved.entries[usize::from(key.len() != V4)].extend(entry);
             }
-            (entries, flows.counts())
+            saved
         });
         Ok(State::of(&chain.functions, &chain.layout, held))
     }

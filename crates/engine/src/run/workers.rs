@@ -27,7 +27,7 @@ use crate::bell::Bell;
 use crate::outcome::TopFlows;
 use crate::pipeline::work::{Records, Work};
 use crate::pipeline::{Expiry, Pipeline, Shared, WorkerReport};
-use crate::state::Held;
+use crate::state::{Held, Saved};
 use crate::{Chain, Error, Plan, State};
 
 /// Batches on their way for each worker, and beside: enough that none waits while another is slow.
@@ -512,12 +512,9 @@ struct All<'a, 'r, 'i> {
 impl Runner for All<'_, '_, '_> {
     fn save(&mut self, chain: &Chain) -> Result<State, Error> {
         let definitions = &chain.layout.definitions;
-        let mut held = vec![([Vec::new(), Vec::new()], Counts::default()); definitions.len()];
+        let mut held: Vec<_> = definitions.iter().map(|_| Saved::default()).collect();
         for pipeline in &self.run.pipelines {
-            for ((entries, counts), (own, counted)) in held.iter_mut().zip(lock(pipeline)?.save(chain)) {
-                entries.iter_mut().zip(own).for_each(|(entries, own)| entries.extend(own));
-                *counts = *counts + counted;
-            }
+            held.iter_mut().zip(lock(pipeline)?.save(chain)).for_each(|(held, own)| held.add(own));
         }
         let mut state = State::of(&chain.functions, &chain.layout, held);
         self.shared.save(&mut state)?;

@@ -3,22 +3,29 @@
 //! | bytes | what |
 //! | --- | --- |
 //! | 8 | `PKTLSTAT` |
-//! | 4 | version of the format: 1 |
+//! | 4 | version of the format: 2 |
 //! | 4 | bytes of the header |
 //! | … | the header: JSON, with spaces behind it up to a multiple of 8 |
 //! | 8 each | the entries, definition by definition, IPv4 before IPv6, in the order of their keys |
+//! | … | texts that functions keep of entries: JSON, with spaces behind it up to a multiple of 8 |
 //! | 4 | CRC-32 (ISO-HDLC, that of gzip) of all before |
+//!
+//! Version 1 is the same without texts; it is read, too.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use packetloom_io::output::Output;
 use packetloom_nf::flows::{By, Counts, header_words, key_and_functions};
 use serde::{Deserialize, Serialize};
 
-use super::{Held, KEY_WORDS, Kept, State, key};
+use super::{Held, KEY_WORDS, Kept, State, Texts, key};
 
 /// The version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// The version before, which has no texts.
+const WITHOUT_TEXTS: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"PKTLSTAT";
 /// Bytes before the header.
@@ -52,7 +59,13 @@ struct Header {
     /// Nanoseconds.
     time: Option<u64>,
     definitions: Vec<Definition>,
+    /// Bytes that all texts take.
+    #[serde(default)]
+    texts: usize,
 }
+
+/// A text: the number of its definition, that of its function there, the version of IP, the number of its entry among those of the version.
+type PlacedText = (usize, usize, u8, usize, Box<str>);
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -105,10 +118,9 @@ impl State {
             Definition { name, by: held.by.name().into(), functions, ipv4, ipv6 }
         };
         let definitions = self.definitions.iter().map(definition).collect();
-        let header = Header { packets: self.packets, time: self.time, definitions };
-        // Of numbers and texts, which JSON has.
-        let mut text = serde_json::to_vec(&header).unwrap_or_default();
-        text.resize(text.len().next_multiple_of(8), b' ');
+        let texts = padded(&self.placed_texts());
+        let header = Header { packets: self.packets, time: self.time, definitions, texts: texts.len() };
+        let text = padded(&header);
         write(MAGIC)?;
         write(&VERSION.to_le_bytes())?;
         write(&(text.len() as u32).to_le_bytes())?;
@@ -119,7 +131,26 @@ impl State {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             write(&bytes)?;
         }
-        Ok(())
+        write(&texts)
+    }
+
+    /// All texts, in order.
+    fn placed_texts(&self) -> Vec<PlacedText> {
+        let mut placed = Vec::new();
+        for (definition, held) in
+            self.definitions.iter().enumerate().filter(|(_, held)| !held.texts.is_empty())
+        {
+            let numbers = [0, 1].map(|version| {
+                let keys = held.keys(version).enumerate();
+                keys.map(|(number, key)| (key, number)).collect::<HashMap<_, _>>()
+            });
+            let texts = held.texts.iter().filter_map(|(&(function, is_v6, key), text)| {
+                let entry = *numbers[usize::from(is_v6)].get(&key)?;
+                Some((definition, function, if is_v6 { 6 } else { 4 }, entry, text.clone()))
+            });
+            placed.extend(texts);
+        }
+        placed
     }
 
     /// Reads one from the bytes of a file.
@@ -133,8 +164,8 @@ impl State {
         };
         let Some((version, rest)) = rest.split_first_chunk() else { return Err(cut()) };
         let version = u32::from_le_bytes(*version);
-        if version != VERSION {
-            return Err(format!("state of version {version}; expected version {VERSION}"));
+        if ![WITHOUT_TEXTS, VERSION].contains(&version) {
+            return Err(format!("state of version {version}; expected version {WITHOUT_TEXTS} or {VERSION}"));
         }
         let Some((len, rest)) = rest.split_first_chunk() else { return Err(cut()) };
         let len = u32::from_le_bytes(*len) as usize;
@@ -150,19 +181,26 @@ impl State {
             ));
         }
         let (header, entries) = body.split_at(len);
-        let Header { packets, time, definitions } = serde_json::from_slice(header)
+        let Header { packets, time, definitions, texts } = serde_json::from_slice(header)
             .map_err(|e| format!("its header: {e}; expected that of a state"))?;
+        let Some(end) = entries.len().checked_sub(texts) else { return Err(cut()) };
+        let (entries, texts) = entries.split_at(end);
         let (words, rest) = entries.as_chunks::<8>();
         if !rest.is_empty() {
             return Err(cut());
         }
         let mut words = words;
-        let definitions: Vec<_> = definitions
+        let mut definitions: Vec<_> = definitions
             .into_iter()
             .map(|definition| definition.read(&mut words))
             .collect::<Result<_, _>>()?;
         if !words.is_empty() {
             return Err(format!("{} words behind the last entry; expected none", words.len()));
+        }
+        if !texts.is_empty() {
+            let texts: Vec<PlacedText> = serde_json::from_slice(texts)
+                .map_err(|e| format!("its texts: {e}; expected those of a state"))?;
+            place(texts, &mut definitions)?;
         }
         let mut names: Vec<_> = definitions.iter().map(|held| &held.name).collect();
         names.sort_unstable();
@@ -171,6 +209,30 @@ impl State {
         }
         Ok(Self { packets, time, definitions })
     }
+}
+
+/// JSON with spaces behind it.
+fn padded(value: &impl Serialize) -> Vec<u8> {
+    // Of numbers and texts, which JSON has.
+    let mut text = serde_json::to_vec(value).unwrap_or_default();
+    text.resize(text.len().next_multiple_of(8), b' ');
+    text
+}
+
+/// Gives texts to the entries that they are of.
+fn place(texts: Vec<PlacedText>, definitions: &mut [Held]) -> Result<(), String> {
+    let keys: Vec<[Vec<_>; 2]> =
+        definitions.iter().map(|held| [0, 1].map(|version| held.keys(version).collect())).collect();
+    for (definition, function, version, entry, text) in texts {
+        let is_v6 = version == 6;
+        let key = keys.get(definition).and_then(|keys| keys[usize::from(is_v6)].get(entry));
+        let held = definitions.get_mut(definition).filter(|held| function < held.functions.len());
+        let (Some(key), Some(held), 4 | 6) = (key, held, version) else {
+            return Err(format!("a text of entry {entry} of definition {definition}, which is not there"));
+        };
+        held.texts.insert((function, is_v6, *key), text);
+    }
+    Ok(())
 }
 
 fn cut() -> String {
@@ -217,7 +279,7 @@ impl Definition {
                 return Err(format!("flows {name:?} by {by}: a key of something else; expected {expected}"));
             }
         }
-        Ok(Held { name, by, functions, entries, counts: Counts::default() })
+        Ok(Held { name, by, functions, entries, texts: Texts::new(), counts: Counts::default() })
     }
 }
 
@@ -240,6 +302,11 @@ mod tests {
                 vec![1, 7 | bit(0), 1_000, 3, 300, 2, 7 | bit(1), 1_001, 0, 0],
                 vec![1, 2, 3, 4, 6 | bit(0) | bit(1), 5, 1, 40],
             ],
+            texts: Texts::from([
+                ((0, false, [1, 7, 0, 0, 0]), "a \"text\"\n".into()),
+                ((0, true, [1, 2, 3, 4, 6]), "".into()),
+                ((1, true, [1, 2, 3, 4, 6]), "ü".into()),
+            ]),
             counts: Counts::default(),
         };
         State { packets: 9, time: Some(1_001), definitions: vec![held] }
@@ -264,15 +331,57 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let bytes = bytes(&state());
-        assert_eq!(&bytes[..12], b"PKTLSTAT\x01\0\0\0");
-        // 18 words of entries and the checksum.
+        assert_eq!(&bytes[..12], b"PKTLSTAT\x02\0\0\0");
+        // 18 words of entries, texts and the checksum.
         let header = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
-        assert_eq!((bytes.len(), header % 8), (16 + header + 18 * 8 + 4, 0));
+        let texts = br#"[[0,0,4,0,"a \"text\"\n"],[0,0,6,0,""],[0,1,6,0,"\u00fc"]]"#.len();
+        let texts = (texts - 4).next_multiple_of(8);
+        assert_eq!((bytes.len(), header % 8), (16 + header + 18 * 8 + texts + 4, 0));
         let read = State::decode(&bytes).expect("a state");
         assert_eq!(read, state());
         assert_eq!(read.definitions[0].flows(), [2, 1]);
         assert_eq!(read.definitions[0].flows_of_functions(), [2, 2]);
         assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926, "the checksum is gzip's");
+    }
+
+    /// A file with one flow of one function, its header, and texts.
+    fn made(version: u32, more: &str, texts: &str) -> Vec<u8> {
+        let function = r#"{"nf":"counter","position":0,"version":1,"words":1,"legend":null}"#;
+        let definition =
+            format!(r#"{{"name":"a","by":"source","functions":[{function}],"ipv4":1,"ipv6":0}}"#);
+        let header = format!(r#"{{"packets":9,"time":1001,"definitions":[{definition}]{more}}}"#);
+        let words = [7u64, 1 << FUNCTIONS, 1_000, 5].map(u64::to_le_bytes).concat();
+        let head = [&MAGIC[..], &version.to_le_bytes(), &(header.len() as u32).to_le_bytes()].concat();
+        seal([&head, header.as_bytes(), &words, texts.as_bytes()].concat())
+    }
+
+    /// What the version before wrote.
+    #[test]
+    fn a_file_without_texts_is_read() {
+        let read = State::decode(&made(WITHOUT_TEXTS, "", "")).expect("a state");
+        assert_eq!((read.definitions[0].flows(), read.definitions[0].texts.len()), ([1, 0], 0));
+    }
+
+    #[test]
+    fn texts_of_nothing_are_refused() {
+        let decode =
+            |texts: &str| State::decode(&made(VERSION, &format!(r#","texts":{}"#, texts.len()), texts));
+        let read = decode(r#"[[0,0,4,0,"a"]]  "#).expect("a state");
+        assert_eq!(read.definitions[0].texts, Texts::from([((0, false, [7, 0, 0, 0, 0]), "a".into())]));
+        for (texts, why) in [
+            (r#"[[1,0,4,0,""]]"#, "a text of entry 0 of definition 1, which is not there"),
+            (r#"[[0,1,4,0,""]]"#, "a text of entry 0 of definition 0"),
+            (r#"[[0,0,5,0,""]]"#, "a text of entry 0 of definition 0"),
+            (r#"[[0,0,4,1,""]]"#, "a text of entry 1 of definition 0"),
+            (r#"[[0,0,6,0,""]]"#, "a text of entry 0 of definition 0"),
+            (r#"[[0,0,4,-1,""]]"#, "its texts: invalid value"),
+            ("{}", "its texts: invalid type"),
+        ] {
+            let error = decode(texts).expect_err(why);
+            assert!(error.contains(why), "{error}");
+        }
+        let error = State::decode(&made(VERSION, r#","texts":33"#, "")).expect_err("more than there is");
+        assert!(error.contains("cut before its end"), "{error}");
     }
 
     /// With VLANs, the bits of functions are fewer.
@@ -282,6 +391,8 @@ mod tests {
         let mut state = state();
         let held = &mut state.definitions[0];
         held.by = By::VlanFiveTuple;
+        // Of other keys.
+        held.texts.clear();
         held.entries[0][1] |= vlan(0);
         held.entries[0][6] |= vlan(4095);
         held.entries[1][4] |= vlan(12);
@@ -349,8 +460,8 @@ mod tests {
         }
         let twice = State { definitions: [state().definitions, state().definitions].concat(), ..state() };
         assert_eq!(State::decode(&bytes(&twice)), Err("flows \"short\" twice; expected once".into()));
-        let other = [&MAGIC[..], &2u32.to_le_bytes(), &[0; 20]].concat();
-        assert_eq!(State::decode(&other), Err("state of version 2; expected version 1".into()));
+        let other = [&MAGIC[..], &3u32.to_le_bytes(), &[0; 20]].concat();
+        assert_eq!(State::decode(&other), Err("state of version 3; expected version 1 or 2".into()));
         // More entries than any file holds.
         let text = br#"{"packets":0,"time":null,"definitions":[{"name":"a","by":"source","functions":[],"ipv4":18446744073709551615,"ipv6":0}]}    "#;
         let head = [&MAGIC[..], &VERSION.to_le_bytes(), &(text.len() as u32).to_le_bytes(), text].concat();

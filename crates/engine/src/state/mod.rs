@@ -2,6 +2,7 @@
 //!
 //! - Entries are those of a flow definition, by its name: key, time of the last packet, and words of each function that has state for the
 //!   flow ([`Entry`]). Neither workers nor capacities nor seeds show.
+//! - A function may keep more of a flow than words, as a text of its own.
 //! - A function is known by its name, its place among those of that name over the definition, the version of its layout and its number of
 //!   words. What numbers in its words stand for, such as backends, it says itself ([`PerFlow::legend`]).
 //! - [`Plan::restore`](crate::Plan::restore) makes of it what another chain begins with: parts that this one has not are left out, those that it has and the
@@ -12,11 +13,13 @@
 
 mod file;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::Arc;
 
-use packetloom_nf::flows::{AnyEntry, By, Counts, FUNCTIONS, V4, V6, header_words, key_and_functions};
+use packetloom_nf::flows::{
+    AnyEntry, By, Counts, FUNCTIONS, StateAt, V4, V6, header_words, key_and_functions,
+};
 use packetloom_nf::{Form, FunctionSpec, summary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,8 +52,47 @@ pub struct Held {
     /// Entries of IPv4 and of IPv6, one behind the other: the key, with a bit for each function in its last word; the time of the
     /// last packet; the functions' words.
     pub entries: [Vec<u64>; 2],
+    /// What functions keep of entries beside words.
+    pub texts: Texts,
     /// What was counted in this run; no file has it.
     pub counts: Counts,
+}
+
+/// Texts by the number of the function, whether the entry is of IPv6, and its key with zeros behind it.
+pub type Texts = BTreeMap<(usize, bool, [u64; V6]), Box<str>>;
+
+/// What tables hold of a definition.
+#[derive(Default)]
+pub(crate) struct Saved {
+    pub(crate) entries: [Vec<u64>; 2],
+    pub(crate) texts: Texts,
+    pub(crate) counts: Counts,
+}
+
+impl Saved {
+    /// Adds what other tables hold.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.entries.iter_mut().zip(other.entries).for_each(|(entries, others)| entries.extend(others));
+        self.texts.extend(other.texts);
+        self.counts = self.counts + other.counts;
+    }
+
+    /// Adds what a function keeps beside its `own` of the `words` of each entry.
+    pub(crate) fn add_texts(
+        &mut self,
+        at: StateAt,
+        (own, words): (usize, usize),
+        text: impl Fn(&[u64]) -> Option<Box<str>>,
+    ) {
+        for (entries, key_words) in self.entries.iter().zip(KEY_WORDS) {
+            for entry in entries.chunks_exact(header_words(key_words) + words) {
+                let state = AnyEntry::saved(entry, key_words).state_words(at, own);
+                if let Some(text) = state.and_then(&text) {
+                    self.texts.insert((at.function as usize, key_words == V6, key(entry, key_words)), text);
+                }
+            }
+        }
+    }
 }
 
 /// A function's part of each entry.
@@ -143,6 +185,13 @@ impl Held {
         }
     }
 
+    /// The keys of its entries of IPv4, or of IPv6.
+    fn keys(&self, version: usize) -> impl Iterator<Item = [u64; V6]> {
+        let key_words = KEY_WORDS[version];
+        let entries = self.entries[version].chunks_exact(header_words(key_words) + self.words());
+        entries.map(move |entry| key(entry, key_words))
+    }
+
     /// Entries of IPv4 and of IPv6.
     pub fn flows(&self) -> [usize; 2] {
         let words = self.words();
@@ -200,8 +249,12 @@ impl Held {
         }
     }
 
-    /// As the functions `wanted` keep it; `adopt` makes a function's words its own, where it can.
-    fn laid_out(&self, wanted: &[Part], mut adopt: impl FnMut(&Part, &mut [u64]) -> bool) -> [Vec<u64>; 2] {
+    /// As the functions `wanted` keep it; `adopt` makes a function's words its own, and its text if there is one, where it can.
+    fn laid_out(
+        &self,
+        wanted: &[Part],
+        mut adopt: impl FnMut(&Part, &mut [u64], Option<&str>) -> bool,
+    ) -> [Vec<u64>; 2] {
         let places: Vec<_> = wanted.iter().map(|part| self.place(&part.kept)).collect();
         let words: usize = wanted.iter().map(|part| part.kept.words).sum();
         [0, 1].map(|version| {
@@ -221,7 +274,8 @@ impl Held {
                         continue;
                     }
                     entries[own..].copy_from_slice(&entry[header + from..][..part.kept.words]);
-                    if adopt(part, &mut entries[own..]) {
+                    let text = self.texts.get(&(old_number, key_words == V6, key(entry, key_words)));
+                    if adopt(part, &mut entries[own..], text.map(|text| &**text)) {
                         entries[at + key_words - 1] |= 1 << (FUNCTIONS as usize + number);
                     } else {
                         entries[own..].fill(0);
@@ -288,13 +342,13 @@ impl State {
     pub(crate) fn of(
         functions: &[Arc<dyn FunctionSpec>],
         layout: &Layout,
-        held: impl IntoIterator<Item = ([Vec<u64>; 2], Counts)>,
+        held: impl IntoIterator<Item = Saved>,
     ) -> Self {
         let held = layout.definitions.iter().enumerate().zip(held);
-        let held = held.map(|((definition, used), (entries, counts))| {
+        let held = held.map(|((definition, used), Saved { entries, texts, counts })| {
             let functions = parts(functions, layout, definition).into_iter().map(|part| part.kept).collect();
             let mut held =
-                Held { name: used.name.clone(), by: used.definition.by, functions, entries, counts };
+                Held { name: used.name.clone(), by: used.definition.by, functions, entries, texts, counts };
             held.blank();
             held
         });
@@ -334,7 +388,9 @@ impl State {
                     .copied()
                     .collect()
             });
-            Held { entries, functions: held.functions.clone(), name: held.name.clone(), ..*held }
+            // Functions have made texts their own by now.
+            let texts = Texts::new();
+            Held { entries, texts, functions: held.functions.clone(), name: held.name.clone(), ..*held }
         };
         Self { definitions: self.definitions.iter().map(share).collect(), ..*self }
     }
@@ -392,13 +448,19 @@ impl State {
             if wanted.iter().any(|part| !part.kept.legend.is_null() && !goes_on(part.function)) {
                 held.sort();
             }
-            let entries = held.laid_out(&wanted, |part, words| {
-                let adopts = |function: &mut dyn FunctionSpec| function.adopt(words);
+            let entries = held.laid_out(&wanted, |part, words, text| {
+                let adopts = |function: &mut dyn FunctionSpec| {
+                    let adopts = function.adopt(words);
+                    if let Some(text) = text.filter(|_| adopts) {
+                        function.adopt_text(words, text);
+                    }
+                    adopts
+                };
                 !part.is_main
                     || goes_on(part.function)
                     || Arc::get_mut(&mut functions[part.function]).is_some_and(adopts)
             });
-            definitions.push((entries, held.counts));
+            definitions.push(Saved { entries, texts: Texts::new(), counts: held.counts });
         }
         let gone = self.definitions.iter().map(|held| &held.name);
         left_out.extend(gone.map(|name| format!("flows {name:?}: no function keeps state for them now")));
@@ -415,6 +477,7 @@ impl State {
             by,
             functions: Vec::new(),
             entries: [Vec::new(), Vec::new()],
+            texts: Texts::new(),
             counts: Counts::default(),
         };
         let Some(at) = self.definitions.iter().position(|held| held.name == used.name) else {

@@ -200,6 +200,8 @@ pub struct Counts {
     pub bytes: u64,
     /// Data records that were not sent, rows that were not written, messages that no broker has acknowledged.
     pub not_sent: u64,
+    /// Names of records for which messages had no room.
+    pub names_left_out: u64,
     /// Over UDP: times that the collector's machine said that nobody listens.
     pub refused: u64,
     /// Connections after the first one.
@@ -730,6 +732,7 @@ impl Sender {
             encoder,
             &mut Outlet { shared, name, way, fails: *fails, latest, counts, is_broken, has_warned },
         );
+        self.counts.names_left_out = self.encoder.names_left_out();
         self.publish();
     }
 

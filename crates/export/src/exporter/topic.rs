@@ -52,7 +52,7 @@ impl Topic {
             let found = producer.probe(PROBE);
             found.map_err(|why| Error::Kafka { to: name.clone(), why })?;
         }
-        let lines = Lines::new(LineFormat::Json, options.fields);
+        let lines = Lines::new(LineFormat::Json, options.fields).sampled(options.sampling);
         let line = String::new();
         Ok(Self {
             shared,

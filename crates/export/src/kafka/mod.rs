@@ -8,6 +8,7 @@ mod producer;
 use std::collections::BTreeMap;
 
 use crate::fields::Fields;
+use crate::messages::Sampling;
 pub(crate) use producer::{Full, Producer};
 
 /// What messages have, and how they are sent.
@@ -15,6 +16,8 @@ pub(crate) use producer::{Full, Producer};
 pub struct Options {
     /// Fields of a record.
     pub fields: Fields,
+    /// How packets were sampled, if they were.
+    pub sampling: Option<Sampling>,
     /// Properties of librdkafka, such as `security.protocol`, and their values. They go before the [`defaults`](Options::DEFAULTS).
     pub properties: BTreeMap<String, String>,
 }
@@ -33,7 +36,7 @@ impl Options {
 
     /// With librdkafka's properties as they are by default.
     pub const fn new(fields: Fields) -> Self {
-        Self { fields, properties: BTreeMap::new() }
+        Self { fields, sampling: None, properties: BTreeMap::new() }
     }
 
     /// # Errors

@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use packetloom_packet::FlowRecord;
 
-use super::fields::{BIFLOW_DIRECTION, Element, FIRST_SWITCHED, INITIATOR, LAST_SWITCHED, write_template};
+use super::fields::{
+    BASIC_LIST, BIFLOW_DIRECTION, Element, FIRST_SWITCHED, INITIATOR, LAST_SWITCHED, write_field,
+    write_template,
+};
 use super::{Protocol, mapped};
 use crate::fields::{CERT, Field, Fields, NAME_MAX, Value, Way};
 
@@ -15,6 +18,8 @@ enum Source {
     Own(Field),
     /// The same field of the other one.
     Other(Field),
+    /// All names of a field.
+    Names(Field),
     /// ICMP type and code in one number, as NetFlow v9 has them.
     Icmp,
     /// Milliseconds since the boot time of the first and the last packet.
@@ -41,15 +46,17 @@ pub(super) enum Kind {
 
 /// All layouts of a choice, and where a record is put together.
 ///
-/// A record without a name has no field for one, and a record with a name has that one field: some decoders read no record in which a text
-/// is empty.
+/// A record without a name has no field for one, and a record with one name has that one field: some decoders read no record in which a text
+/// is empty. A record with several has a list for each field for names.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     /// The names of the choice.
     names: Vec<Field>,
-    /// Without a name, then with each of them; of these by kind and IP version.
+    /// Without a name, then with each of them, then with lists of all; of these by kind and IP version.
     layouts: Vec<[[Layout; 2]; 2]>,
     record: Vec<u8>,
+    /// Names for which messages had no room.
+    pub(super) left_out: u64,
 }
 
 /// A record of one flow or of both directions.
@@ -73,17 +80,21 @@ impl Chosen {
         let names = if protocol == Protocol::Ipfix { names } else { Vec::new() };
         // A template without fields would be a withdrawal (RFC 7011 section 8.1).
         let nameless = if others.is_empty() { all } else { others.clone() };
-        let with_name = names.iter().map(|&name| [&others[..], &[name]].concat());
-        let layouts = std::iter::once(nameless).chain(with_name).enumerate().map(|(number, fields)| {
+        let with_name = names.iter().map(|&name| ([&others[..], &[name]].concat(), &[][..]));
+        let with_lists = (!names.is_empty()).then(|| (others.clone(), &names[..]));
+        let all = std::iter::once((nameless, &[][..])).chain(with_name).chain(with_lists);
+        let layouts = all.enumerate().map(|(number, (fields, lists))| {
             let of = |kind: Kind| {
                 [0, 1].map(|family| {
                     let id = first_id(number) + 2 * kind as u16 + family as u16;
-                    Layout { id, elements: elements(&fields, protocol, kind, family) }
+                    let mut elements = elements(&fields, protocol, kind, family);
+                    elements.extend(lists.iter().map(|&field| (BASIC_LIST, Source::Names(field))));
+                    Layout { id, elements }
                 })
             };
             [of(Kind::Uniflow), of(Kind::Other)]
         });
-        Some(Self { layouts: layouts.collect(), names, record: Vec::new() })
+        Some(Self { layouts: layouts.collect(), names, record: Vec::new(), left_out: 0 })
     }
 
     /// The template records of those that are used.
@@ -98,18 +109,9 @@ impl Chosen {
             .collect()
     }
 
-    /// Bytes that a record has at least, and at most.
+    /// Bytes that a record has at least, and at most; lists take what is left.
     pub(super) fn lengths(&self, protocol: Protocol, biflows: bool) -> [usize; 2] {
-        let record = |layout: &Layout| {
-            let sum = |of_name: usize| {
-                let lens = layout.elements.iter().map(|(element, _)| match element.length {
-                    Element::VARIABLE => of_name,
-                    length => length.into(),
-                });
-                lens.sum::<usize>()
-            };
-            [sum(1), sum(1 + NAME_MAX)]
-        };
+        let record = |layout: &Layout| [layout.len(1), layout.len(1 + NAME_MAX)];
         let records = self.used(protocol, biflows).map(record);
         records.reduce(|a, b| [a[0].min(b[0]), a[1].max(b[1])]).unwrap_or_default()
     }
@@ -120,19 +122,80 @@ impl Chosen {
         self.layouts.iter().flat_map(move |kinds| kinds[..if both { 2 } else { 1 }].iter().flatten())
     }
 
-    /// Puts a record together; the id of its template, and its bytes.
-    pub(super) fn encode(&mut self, kind: Kind, flow: Flow<'_>) -> (u16, &[u8]) {
+    /// Puts a record of at most `room` bytes together, which [`Self::lengths`] has as the most, or more; the id of its template, and its bytes.
+    pub(super) fn encode(&mut self, kind: Kind, flow: Flow<'_>, room: usize) -> (u16, &[u8]) {
         let record = flow.record;
         let is_v4 = record.source.is_ipv4() && record.destination.is_ipv4();
-        let has = |&field: &Field| field.value(record, Way::Forward).is_some();
-        let layouts = &self.layouts[self.names.iter().position(has).map_or(0, |name| 1 + name)];
-        let Layout { id, elements } = &layouts[kind as usize][usize::from(!is_v4)];
+        let count = |field: &Field| field.names(record).count();
+        let number = match self.names.iter().map(count).sum::<usize>() {
+            0 => 0,
+            1 => 1 + self.names.iter().position(|field| count(field) > 0).unwrap_or(0),
+            _ => 1 + self.names.len(),
+        };
+        let layout = &self.layouts[number][kind as usize][usize::from(!is_v4)];
+        let mut room = room.saturating_sub(layout.len(1));
         self.record.clear();
-        for &(element, source) in elements {
-            flow.write(element, source, &mut self.record);
+        for &(element, source) in &layout.elements {
+            match source {
+                Source::Names(field) => {
+                    self.left_out += write_list(field, record, &mut room, &mut self.record);
+                }
+                _ => flow.write(element, source, &mut self.record),
+            }
         }
-        (*id, &self.record)
+        (layout.id, &self.record)
     }
+}
+
+impl Layout {
+    /// Bytes of a record, where a text has so many, with its length, and lists have nothing.
+    fn len(&self, of_text: usize) -> usize {
+        let lens = self.elements.iter().map(|(element, source)| match source {
+            Source::Names(field) => LIST_LENGTH + list_header(*field).len(),
+            _ if element.length == Element::VARIABLE => of_text,
+            _ => element.length.into(),
+        });
+        lens.sum()
+    }
+}
+
+/// Bytes that say the length of a list: always three (RFC 7011 section 7).
+const LIST_LENGTH: usize = 3;
+
+/// That a list is in order (RFC 6313 section 4.4.1): in that in which the names came.
+const ORDERED: u8 = 4;
+
+/// What a list of texts begins with (RFC 6313 section 4.5.1): what order means, the element, and that each text has its length before it.
+fn list_header(field: Field) -> Vec<u8> {
+    let mut header = vec![ORDERED];
+    write_field(element(field, 0), &mut header);
+    header
+}
+
+/// Writes a list of the names of a field for which there is room; how many were left out.
+fn write_list(field: Field, record: &FlowRecord, room: &mut usize, out: &mut Vec<u8>) -> u64 {
+    let start = out.len();
+    out.extend([u8::MAX, 0, 0]);
+    out.extend(list_header(field));
+    let mut left_out = 0;
+    for name in field.names(record) {
+        let needs = 1 + name.len();
+        if needs > *room {
+            left_out += 1;
+            continue;
+        }
+        *room -= needs;
+        write_short_text(name, out);
+    }
+    let len = (out.len() - start - LIST_LENGTH) as u16;
+    out[start + 1..start + LIST_LENGTH].copy_from_slice(&len.to_be_bytes());
+    left_out
+}
+
+/// Writes a text of at most [`NAME_MAX`] bytes: one byte says a length below 255 (RFC 7011 section 7).
+fn write_short_text(text: &str, out: &mut Vec<u8>) {
+    out.push(text.len() as u8);
+    out.extend_from_slice(text.as_bytes());
 }
 
 impl Flow<'_> {
@@ -154,6 +217,8 @@ impl Flow<'_> {
             }
             Source::Uptime(which) => Some(Value::Number(times[which].into())),
             Source::Initiator => Some(Value::Number(INITIATOR.into())),
+            // A list is no value.
+            Source::Names(_) => None,
         };
         let value = match (source, value) {
             (
@@ -164,11 +229,7 @@ impl Flow<'_> {
             (_, value) => value,
         };
         match value {
-            Some(Value::Text(text)) if element.length == Element::VARIABLE => {
-                // RFC 7011 section 7: one byte says a length below 255.
-                out.push(text.len() as u8);
-                out.extend_from_slice(text.as_bytes());
-            }
+            Some(Value::Text(text)) if element.length == Element::VARIABLE => write_short_text(text, out),
             _ if element.length == Element::VARIABLE => out.push(0),
             Some(Value::Number(number)) => {
                 let len = usize::from(element.length).min(8);

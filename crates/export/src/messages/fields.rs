@@ -72,6 +72,8 @@ const FLOW_START_MILLISECONDS: Element = field(152, 8);
 const FLOW_END_MILLISECONDS: Element = field(153, 8);
 const NOT_SENT_FLOW_TOTAL_COUNT: Element = field(166, 8);
 pub(super) const BIFLOW_DIRECTION: Element = field(239, 1);
+/// `basicList` (RFC 6313).
+pub(super) const BASIC_LIST: Element = field(291, Element::VARIABLE);
 const SELECTOR_ID: Element = field(302, 8);
 const SELECTOR_ALGORITHM: Element = field(304, 2);
 const SAMPLING_PACKET_INTERVAL: Element = field(305, 4);
@@ -128,13 +130,16 @@ pub(super) fn write_template(
             put((elements.len() - scope) * 4);
         }
     }
-    for element in elements {
-        let enterprise = if element.enterprise > 0 { ENTERPRISE_BIT } else { 0 };
-        out.extend_from_slice(&(element.id | enterprise).to_be_bytes());
-        out.extend_from_slice(&element.length.to_be_bytes());
-        if element.enterprise > 0 {
-            out.extend_from_slice(&element.enterprise.to_be_bytes());
-        }
+    elements.iter().for_each(|&element| write_field(element, out));
+}
+
+/// Appends a field specifier (RFC 7011 section 3.2).
+pub(super) fn write_field(element: Element, out: &mut Vec<u8>) {
+    let enterprise = if element.enterprise > 0 { ENTERPRISE_BIT } else { 0 };
+    out.extend_from_slice(&(element.id | enterprise).to_be_bytes());
+    out.extend_from_slice(&element.length.to_be_bytes());
+    if element.enterprise > 0 {
+        out.extend_from_slice(&element.enterprise.to_be_bytes());
     }
 }
 

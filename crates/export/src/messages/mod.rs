@@ -24,7 +24,8 @@
 //!
 //! That are the [basic fields](Fields::BASIC). With [others](Options::fields) the templates follow: their numbers and lengths are those of
 //! [`crate::fields`], and of what a record does not have there are zeros. A record with a name has a template of its own; the name has its length before it
-//! (RFC 7011 section 7). NetFlow v9 has those of numbers below 128, and ICMP type and code together as number 32.
+//! (RFC 7011 section 7). A record with several names has a `basicList` (291) for each field for names instead, in order and perhaps empty (RFC 6313
+//! section 4.5.1), of as many names as fit into a message. NetFlow v9 has those of numbers below 128, and ICMP type and code together as number 32.
 //!
 //! Where one address is IPv4 and the other one IPv6, the IPv4 address is written as `::ffff:a.b.c.d`.
 //!
@@ -51,7 +52,7 @@
 //! those of the sampled packets. IPFIX has them as RFC 5476 section 6.5.2 says: `selectorId` (302), the scope, is 0; `selectorAlgorithm`
 //! (304) is 1 with `samplingPacketInterval` (305) and `samplingPacketSpace` (306), or 4 with `samplingProbability` (311). NetFlow v9 has
 //! `SAMPLING_INTERVAL` (34) and `SAMPLING_ALGORITHM` (35: 1 deterministic, 2 random). Beside them both have the interval (34) in a record of its own:
-//! few collectors know a probability, and nfdump 1.7.1 passes over templates that have an algorithm. The templates are 512 and 513.
+//! few collectors know a probability, and nfdump 1.7.1 passes over templates that have an algorithm. The templates are 512 and 513; the record of 513 comes first.
 //!
 //! # Sequence numbers
 //! IPFIX: data records, those of options included, in messages before this one (RFC 7011 section 3.1, erratum 4396),
@@ -387,7 +388,8 @@ impl Encoder {
                     None => kind = Kind::Other,
                 }
             }
-            let (template, bytes) = chosen.encode(kind, flow);
+            let headers = self.options.protocol.header_len() + SET_HEADER + SLACK;
+            let (template, bytes) = chosen.encode(kind, flow, self.options.message_len - headers);
             self.flow(template, bytes.len(), now, send).copy_from_slice(bytes);
         }
         chosen
@@ -444,6 +446,11 @@ impl Encoder {
 
     fn choose_boot(&mut self, now: Timestamp) {
         self.boot = now.as_millis().saturating_sub(BOOT_BEFORE);
+    }
+
+    /// Names that records have and messages had no room for, so far.
+    pub fn names_left_out(&self) -> u64 {
+        self.chosen.as_ref().map_or(0, |chosen| chosen.left_out)
     }
 
     /// Sends what there is, if there is any, and then templates that are due.
@@ -758,7 +765,9 @@ fn sampling_message(options: &Options, sampling: Sampling) -> (Vec<u8>, u16) {
     let Options { protocol, domain, .. } = *options;
     let mut message = vec![0; protocol.header_len()];
     let templates = fields::sampling(protocol, sampling.is_random);
-    for (template, record) in templates.iter().zip(fields::sampling_records(protocol, domain, sampling)) {
+    let records = templates.iter().zip(fields::sampling_records(protocol, domain, sampling));
+    // The interval first: goflow2 takes the first number that looks like one, which could be that of samplingPacketInterval.
+    for (template, record) in records.rev() {
         debug_assert_eq!(record.len(), template.record_len());
         let start = message.len();
         message.extend_from_slice(&template.id.to_be_bytes());

@@ -12,8 +12,9 @@ use ::parquet::file::writer::SerializedColumnWriter;
 use ::parquet::schema::types::{Type, TypePtr};
 use packetloom_packet::FlowRecord;
 
-use crate::fields::{Column, Field, Fields, Value};
+use crate::fields::{Column, Field, Fields, SAMPLING_INTERVAL, Value};
 use crate::json::{write_address, write_mac};
+use crate::messages::Sampling;
 
 /// Bytes of an address.
 const ADDRESS: usize = 16;
@@ -37,8 +38,19 @@ enum Kind {
     Large,
     Time(Unit),
     Text,
+    /// A list of them.
+    Texts,
     /// An address as 16 bytes.
     Bytes,
+}
+
+/// Where values come from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Column(Column),
+    /// All names of a field.
+    Names(Field),
+    Constant(u64),
 }
 
 /// Values of all rows that have one.
@@ -55,13 +67,15 @@ enum Values {
 #[derive(Debug)]
 pub(super) struct Buffer {
     name: &'static str,
-    column: Column,
+    source: Source,
     kind: Kind,
     /// Whether it is for records of IPv6, if it is for those of one version alone.
     is_v6: Option<bool>,
     values: Values,
-    /// For each row whether it has a value, as a definition level; empty where all have one.
+    /// For each row, or each text of a list, whether there is a value, as a definition level; empty where all rows have one.
     levels: Vec<i16>,
+    /// Of lists: whether it is in the row of the one before, as a repetition level.
+    repeats: Vec<i16>,
     is_optional: bool,
 }
 
@@ -81,7 +95,7 @@ impl Kind {
         match self {
             Self::Small => Physical::INT32,
             Self::Large | Self::Time(_) => Physical::INT64,
-            Self::Text => Physical::BYTE_ARRAY,
+            Self::Text | Self::Texts => Physical::BYTE_ARRAY,
             Self::Bytes => Physical::FIXED_LEN_BYTE_ARRAY,
         }
     }
@@ -92,7 +106,7 @@ impl Kind {
             Self::Small | Self::Large | Self::Bytes => (None, ConvertedType::NONE),
             Self::Time(Unit::Millis) => (time(TimeUnit::MILLIS), ConvertedType::TIMESTAMP_MILLIS),
             Self::Time(Unit::Micros) => (time(TimeUnit::MICROS), ConvertedType::TIMESTAMP_MICROS),
-            Self::Text => (Some(LogicalType::String), ConvertedType::UTF8),
+            Self::Text | Self::Texts => (Some(LogicalType::String), ConvertedType::UTF8),
         }
     }
 }
@@ -111,37 +125,55 @@ fn is_always_there(column: Column) -> bool {
     )
 }
 
+/// What a list of all names of a field is called.
+fn list_of(field: Field) -> Option<&'static str> {
+    match field {
+        Field::DnsQuery => Some("dnsQNames"),
+        Field::TlsServer => Some("sslServerNames"),
+        Field::HttpHost => Some("httpRequestHosts"),
+        _ => None,
+    }
+}
+
+/// The level of a text of a list: behind that of a list that is there, and that of a list with something in it.
+const IN_LIST: i16 = 2;
+
 impl Buffer {
-    fn new(name: &'static str, column: Column, kind: Kind, is_v6: Option<bool>) -> Self {
+    fn new(name: &'static str, source: Source, kind: Kind, is_v6: Option<bool>) -> Self {
         let values = match kind {
             Kind::Small => Values::Small(Vec::new()),
             Kind::Large | Kind::Time(_) => Values::Large(Vec::new()),
-            Kind::Text => Values::Text(String::new(), Vec::new()),
+            Kind::Text | Kind::Texts => Values::Text(String::new(), Vec::new()),
             Kind::Bytes => Values::Bytes(Vec::new()),
         };
-        let is_optional = kind != Kind::Bytes && (is_v6.is_some() || !is_always_there(column));
-        Self { name, column, kind, is_v6, values, levels: Vec::new(), is_optional }
+        let is_optional = match source {
+            Source::Column(column) => kind != Kind::Bytes && (is_v6.is_some() || !is_always_there(column)),
+            Source::Names(_) => true,
+            Source::Constant(_) => false,
+        };
+        Self { name, source, kind, is_v6, values, levels: Vec::new(), repeats: Vec::new(), is_optional }
     }
 
     /// The columns for these fields, in order.
-    pub(super) fn all(fields: Fields) -> Vec<Self> {
+    pub(super) fn all(fields: Fields, sampling: Option<Sampling>) -> Vec<Self> {
         let mut buffers = Vec::new();
         for column in fields.columns() {
-            let ([v4, v6], kind) = (column.names(), Kind::of(column.field));
+            let ([v4, v6], kind, source) = (column.names(), Kind::of(column.field), Source::Column(column));
             match v4 == v6 {
-                true => buffers.push(Self::new(v4, column, kind, None)),
+                true => buffers.push(Self::new(v4, source, kind, None)),
                 false => buffers.extend(
-                    [(v4, false), (v6, true)].map(|(name, is_v6)| Self::new(name, column, kind, Some(is_v6))),
+                    [(v4, false), (v6, true)].map(|(name, is_v6)| Self::new(name, source, kind, Some(is_v6))),
                 ),
             }
-            match column.field {
-                Field::Source => buffers.push(Self::new("sourceAddressBytes", column, Kind::Bytes, None)),
-                Field::Destination => {
-                    buffers.push(Self::new("destinationAddressBytes", column, Kind::Bytes, None));
-                }
-                _ => {}
-            }
+            let beside = match column.field {
+                Field::Source => Some(("sourceAddressBytes", source, Kind::Bytes)),
+                Field::Destination => Some(("destinationAddressBytes", source, Kind::Bytes)),
+                field => list_of(field).map(|name| (name, Source::Names(field), Kind::Texts)),
+            };
+            buffers.extend(beside.map(|(name, source, kind)| Self::new(name, source, kind, None)));
         }
+        let interval = sampling.map(|sampling| Source::Constant(sampling.interval.get().into()));
+        buffers.extend(interval.map(|source| Self::new(SAMPLING_INTERVAL, source, Kind::Large, None)));
         buffers
     }
 
@@ -158,11 +190,27 @@ impl Buffer {
         let (logical, converted) = self.kind.logical();
         let repetition = if self.is_optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
         let length = if self.kind == Kind::Bytes { ADDRESS as i32 } else { -1 };
-        let built = Type::primitive_type_builder(self.name, self.kind.physical())
+        let primitive = |name, repetition| {
+            Type::primitive_type_builder(name, self.kind.physical())
+                .with_repetition(repetition)
+                .with_converted_type(converted)
+                .with_logical_type(logical.clone())
+                .with_length(length)
+                .build()
+        };
+        if self.kind != Kind::Texts {
+            return Ok(Arc::new(primitive(self.name, repetition)?));
+        }
+        let element = primitive("element", Repetition::REQUIRED)?;
+        let list = Type::group_type_builder("list")
+            .with_repetition(Repetition::REPEATED)
+            .with_fields(vec![Arc::new(element)])
+            .build()?;
+        let built = Type::group_type_builder(self.name)
             .with_repetition(repetition)
-            .with_converted_type(converted)
-            .with_logical_type(logical)
-            .with_length(length)
+            .with_converted_type(ConvertedType::LIST)
+            .with_logical_type(Some(LogicalType::List))
+            .with_fields(vec![Arc::new(list)])
             .build();
         Ok(Arc::new(built?))
     }
@@ -177,13 +225,35 @@ impl Buffer {
     pub(super) fn extend(&mut self, records: &[FlowRecord]) {
         for record in records {
             let is_it = self.is_v6.is_none_or(|is_v6| record.source.is_ipv6() == is_v6);
-            let value = if is_it { self.column.value(record) } else { None };
+            let value = match self.source {
+                Source::Column(column) if is_it => column.value(record),
+                Source::Column(_) => None,
+                Source::Constant(value) => Some(Value::Number(value)),
+                Source::Names(field) => {
+                    self.extend_list(field.names(record));
+                    continue;
+                }
+            };
             if self.is_optional {
                 self.levels.push(value.is_some().into());
             }
             if let Some(value) = value {
                 self.values.push(value);
             }
+        }
+    }
+
+    /// Takes the list of a row; where it is empty, the row has none.
+    fn extend_list<'a>(&mut self, texts: impl Iterator<Item = &'a str>) {
+        let before = self.levels.len();
+        for text in texts {
+            self.repeats.push((self.levels.len() > before).into());
+            self.levels.push(IN_LIST);
+            self.values.push(Value::Text(text));
+        }
+        if self.levels.len() == before {
+            self.repeats.push(0);
+            self.levels.push(0);
         }
     }
 
@@ -195,19 +265,22 @@ impl Buffer {
             Values::Text(text, ends) => text.len() + ends.len() * 4,
             Values::Bytes(bytes) => bytes.len(),
         };
-        values + self.levels.len() * 2
+        values + (self.levels.len() + self.repeats.len()) * 2
     }
 
     /// Writes all values to a row group, and forgets them.
     pub(super) fn write(&mut self, to: &mut SerializedColumnWriter<'_>) -> Result<()> {
-        let levels = self.is_optional.then_some(&*self.levels);
+        let levels = Levels {
+            definition: self.is_optional.then_some(&*self.levels),
+            repetition: (self.kind == Kind::Texts).then_some(&*self.repeats),
+        };
         match &mut self.values {
             Values::Small(values) => {
-                to.typed::<Int32Type>().write_batch(values, levels, None)?;
+                to.typed::<Int32Type>().write_batch(values, levels.definition, None)?;
                 values.clear();
             }
             Values::Large(values) => {
-                to.typed::<Int64Type>().write_batch(values, levels, None)?;
+                to.typed::<Int64Type>().write_batch(values, levels.definition, None)?;
                 values.clear();
             }
             Values::Text(text, ends) => {
@@ -228,8 +301,16 @@ impl Buffer {
             }
         }
         self.levels.clear();
+        self.repeats.clear();
         Ok(())
     }
+}
+
+/// What says which rows values are of, where that is not one each.
+#[derive(Clone, Copy)]
+struct Levels<'a> {
+    definition: Option<&'a [i16]>,
+    repetition: Option<&'a [i16]>,
 }
 
 impl Values {
@@ -269,18 +350,25 @@ impl Values {
 fn write_chunks<T: DataType>(
     to: &mut SerializedColumnWriter<'_>,
     mut values: impl ExactSizeIterator<Item = T::T>,
-    levels: Option<&[i16]>,
+    levels: Levels<'_>,
 ) -> Result<()> {
     let writer = to.typed::<T>();
     let mut chunk = Vec::with_capacity(CHUNK);
-    let rows = levels.map_or(values.len(), <[i16]>::len);
-    for start in (0..rows).step_by(CHUNK) {
-        let end = rows.min(start + CHUNK);
-        let levels = levels.map(|levels| &levels[start..end]);
-        let count = levels.map_or(end - start, |levels| levels.iter().filter(|&&level| level > 0).count());
+    let all = levels.definition.map_or(values.len(), <[i16]>::len);
+    let mut start = 0;
+    while start < all {
+        let mut end = all.min(start + CHUNK);
+        // A row stays together.
+        while levels.repetition.and_then(|levels| levels.get(end)).is_some_and(|&level| level > 0) {
+            end += 1;
+        }
+        let [definition, repetition] =
+            [levels.definition, levels.repetition].map(|levels| levels.map(|levels| &levels[start..end]));
+        let has_value = |levels: &[i16]| levels.iter().filter(|&&level| level > 0).count();
         chunk.clear();
-        chunk.extend(values.by_ref().take(count));
-        writer.write_batch(&chunk, levels, None)?;
+        chunk.extend(values.by_ref().take(definition.map_or(end - start, has_value)));
+        writer.write_batch(&chunk, definition, repetition)?;
+        start = end;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use packetloom_packet::FlowRecord;
 use super::SCHEMA;
 use super::columns::Buffer;
 use crate::fields::Fields;
+use crate::messages::Sampling;
 
 /// Rows of a row group at most.
 const GROUP_ROWS: usize = 1 << 17;
@@ -78,13 +79,13 @@ impl<W: Write + Send> fmt::Debug for FileWriter<W> {
 }
 
 impl<W: Write + Send> FileWriter<W> {
-    /// Begins a file with these fields.
+    /// Begins a file with these fields, of packets that were sampled or not.
     ///
     /// # Errors
     ///
     /// Those of `to`.
-    pub fn new(to: W, fields: Fields) -> io::Result<Self> {
-        let columns = Buffer::all(fields);
+    pub fn new(to: W, fields: Fields, sampling: Option<Sampling>) -> io::Result<Self> {
+        let columns = Buffer::all(fields, sampling);
         let key = |key: &str, value: &str| KeyValue::new(key.into(), Some(value.into()));
         let version = env!("CARGO_PKG_VERSION");
         let mut properties = WriterProperties::builder()

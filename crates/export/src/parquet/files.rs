@@ -238,7 +238,7 @@ impl Files {
         let output = self.create(self.options.partition.folder(partition).into())?;
         let name = output.name().to_owned();
         let sink = Sink { output, time: time.as_nanos(), bytes: 0 };
-        let mut writer = FileWriter::new(sink, self.options.fields)
+        let mut writer = FileWriter::new(sink, self.options.fields, self.options.sampling)
             .map_err(|source| packetloom_io::Error::Io { path: name.clone(), source })?;
         writer.limit_groups(self.options.bytes);
         Ok(Open { partition, used: self.looks, name, writer })
@@ -382,7 +382,7 @@ mod tests {
     fn fill(files: &mut Files, partition: u64) {
         let output = Output::create(Path::new("/dev/full")).expect("a device");
         let sink = Sink { output, time: 0, bytes: 0 };
-        let writer = FileWriter::new(sink, Fields::BASIC).expect("nothing is written yet");
+        let writer = FileWriter::new(sink, Fields::BASIC, None).expect("nothing is written yet");
         files.open.push(Open { partition, used: 0, name: "/dev/full".into(), writer });
     }
 

@@ -9,7 +9,8 @@
 //! | times | INT64 | TIMESTAMP, UTC, in the unit that their names end in |
 //! | counters, lengths | INT64 | none: what is above 2⁶³ − 1 is written as that |
 //! | other numbers | INT32 | none |
-//! | addresses, names | BYTE_ARRAY | STRING |
+//! | addresses, the first name of each kind | BYTE_ARRAY | STRING |
+//! | all names of a kind | a list of them | LIST |
 //! | addresses as bytes | FIXED_LEN_BYTE_ARRAY (16) | none |
 //!
 //! Unsigned types are left out on purpose: Spark makes decimals of them, some readers negative numbers.
@@ -35,18 +36,21 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::fields::Fields;
+use crate::messages::Sampling;
 
 #[cfg(feature = "parquet")]
 pub use self::file::FileWriter;
 
 /// The version of names, types and meanings of columns, in the metadata of files.
-pub const SCHEMA: &str = "1";
+pub const SCHEMA: &str = "2";
 
 /// What files of a folder have in them, and when the next one begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Which fields records have.
     pub fields: Fields,
+    /// How packets were sampled, if they were: each row says of how many one was taken.
+    pub sampling: Option<Sampling>,
     /// Rows of a file at most.
     pub rows: NonZeroU64,
     /// Bytes of a file, about: it ends behind the row group that comes to as many.
@@ -65,6 +69,7 @@ impl Options {
     pub const fn new(fields: Fields) -> Self {
         Self {
             fields,
+            sampling: None,
             rows: NonZeroU64::new(1 << 22).unwrap(),
             bytes: 256 << 20,
             every: None,

@@ -96,10 +96,25 @@ pub(crate) fn detailed(record: FlowRecord) -> FlowRecord {
         ingress: 1,
         egress: None,
     };
-    let name = (NameKind::TlsServer, "a \"name\", in full".into());
-    let more = Some(Arc::new(More { details: [forward, reverse], name: Some(name) }));
+    let names = vec![(NameKind::TlsServer, "a \"name\", in full".into())];
+    let more = Some(Arc::new(More { details: [forward, reverse], names }));
     FlowRecord { more, ..record }
 }
+
+/// The same with these names.
+pub(crate) fn named(record: FlowRecord, names: &[(NameKind, &str)]) -> FlowRecord {
+    let names = names.iter().map(|&(kind, text)| (kind, text.into())).collect();
+    let more = detailed(record.clone()).more.map(|more| Arc::new(More { names, ..(*more).clone() }));
+    FlowRecord { more, ..record }
+}
+
+/// Several names, of two kinds.
+pub(crate) const SEVERAL: [(NameKind, &str); 4] = [
+    (NameKind::DnsQuery, "b.example"),
+    (NameKind::HttpHost, "x;y,\"z\""),
+    (NameKind::DnsQuery, "a.example"),
+    (NameKind::DnsQuery, "ü"),
+];
 
 /// A capture of one UDP datagram a message: raw IPv4, no checksums.
 pub(crate) fn capture(messages: &[Vec<u8>], port: u16) -> Vec<u8> {

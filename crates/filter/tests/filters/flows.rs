@@ -1,7 +1,7 @@
 //! Filters of flows find what filters of packets find in a packet of one of the directions.
 
 use packetloom_filter::{Filter, FlowFilter};
-use packetloom_packet::{FlowKey, Key, LinkType, dissect};
+use packetloom_packet::{FlowKey, Key, LinkType, VlanId, dissect};
 use packetloom_testing::amount;
 use proptest::prelude::*;
 
@@ -41,15 +41,31 @@ fn flow(bytes: &[u8]) -> FlowKey {
     }
 }
 
+/// An Ethernet frame with a packet, in a VLAN if that is not 0.
+fn frame(packet: &[u8], vlan: u16) -> Vec<u8> {
+    let mut bytes = [2; 12].to_vec();
+    if vlan > 0 {
+        bytes.extend([0x81, 0]);
+        bytes.extend(vlan.to_be_bytes());
+    }
+    bytes.extend(if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xdd] });
+    bytes.extend(packet);
+    bytes
+}
+
 /// Whether the filter takes flows; compares it with the packets of both directions, if so.
-fn agrees(text: &str, is_v4: bool, protocol: u8, ends: [(u8, u16); 2]) -> Option<bool> {
+fn agrees(text: &str, is_v4: bool, protocol: u8, ends: [(u8, u16); 2], vlan: u16) -> Option<bool> {
     let of_flows = FlowFilter::parse(text).ok()?;
     let of_packets = Filter::parse(text).expect("a filter");
     let [there, back] = [ends, [ends[1], ends[0]]].map(|ends| packet(is_v4, protocol, ends));
     assert_eq!(flow(&there), flow(&back));
-    let matches = |bytes: &[u8]| of_packets.matches(LinkType::RAW, bytes, bytes.len() as u32);
+    let matches = |bytes: &[u8]| {
+        let bytes = frame(bytes, vlan);
+        of_packets.matches(LinkType::ETHERNET, &bytes, bytes.len() as u32)
+    };
     let expected = matches(&there) || matches(&back);
-    assert_eq!(of_flows.matches(&flow(&there)), expected, "{text}: {protocol} {ends:?}");
+    let flow = FlowKey { vlan: VlanId::new(vlan), ..flow(&there) };
+    assert_eq!(of_flows.matches(&flow), expected, "{text}: {protocol} {ends:?} {vlan}");
     Some(expected)
 }
 
@@ -75,6 +91,11 @@ fn expressions_of_hosts_and_ports_are_those_of_packets() {
         "ip multicast",
         "not src host 10.0.0.1",
         "sctp and not port 80",
+        "vlan",
+        "vlan 12",
+        "not vlan",
+        "vlan 12 or vlan 13 and tcp",
+        "vlan 0",
     ];
     let (mut found, mut not) = (0, 0);
     for text in texts {
@@ -83,9 +104,11 @@ fn expressions_of_hosts_and_ports_are_those_of_packets() {
                 for (a, b) in [(1, 2), (2, 1), (3, 3), (4, 9)] {
                     for ports in [(80, 1000), (443, 80), (7, 7)] {
                         let ends = [(a, ports.0), (b, ports.1)];
-                        match agrees(text, is_v4, protocol, ends).expect("a filter of flows") {
-                            true => found += 1,
-                            false => not += 1,
+                        for vlan in [0, 12, 13] {
+                            match agrees(text, is_v4, protocol, ends, vlan).expect("a filter of flows") {
+                                true => found += 1,
+                                false => not += 1,
+                            }
                         }
                     }
                 }
@@ -102,7 +125,6 @@ fn tests_of_single_packets_are_refused() {
         "greater 5",
         "tcp[13] & 2 != 0",
         "tcp[tcpflags] & tcp-syn != 0",
-        "vlan 3",
         "ether host 02:00:00:00:00:01",
         "arp",
         "ip[8] < 5",
@@ -114,6 +136,8 @@ fn tests_of_single_packets_are_refused() {
         let error = FlowFilter::parse(text).expect_err(text);
         assert!(error.message().contains("only single packets have"), "{text}: {error}");
     }
+    assert!(FlowFilter::parse("tcp or not vlan 3").expect("of flows").tests_vlans());
+    assert!(!FlowFilter::parse("tcp or port 3").expect("of flows").tests_vlans());
     assert!(FlowFilter::parse("tpc port 80").expect_err("no word").message().contains("tcp"));
 }
 
@@ -126,7 +150,8 @@ proptest! {
         is_v4: bool,
         protocol in prop_oneof![Just(6u8), Just(17), Just(132), Just(47), Just(1), Just(58)],
         ends in proptest::array::uniform2((0u8..4, prop_oneof![Just(80u16), Just(443), 1u16..2000])),
+        vlan in prop_oneof![Just(0u16), 1u16..8],
     ) {
-        agrees(&text, is_v4, protocol, ends);
+        agrees(&text, is_v4, protocol, ends, vlan);
     }
 }

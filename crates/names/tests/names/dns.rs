@@ -1,6 +1,7 @@
 //! Questions of DNS messages.
 
-use packetloom_names::{Name, NameKind, Outcome, Watch};
+use packetloom_names::{Name, NameKind, Outcome, Watch, for_each_question};
+use proptest::prelude::*;
 
 use crate::encode::{counted, dns, labels};
 use crate::watch::{End, check_stream, udp, whole};
@@ -33,6 +34,75 @@ fn first_questions_are_found() {
     assert_eq!(question(&dns(0x8180, &[])), None);
     // What follows is not read.
     assert_eq!(question(&[dns(0x0100, &[first]), vec![0xff; 40]].concat()), expected);
+}
+
+/// All names of a payload; none where it is no message.
+fn questions(payload: &[u8], is_segment: bool) -> Option<Vec<String>> {
+    let mut found = Vec::new();
+    for_each_question(payload, is_segment, |name| found.push(name.text.into())).then_some(found)
+}
+
+/// With the length before it that a message has on a stream.
+fn on_stream(message: &[u8]) -> Vec<u8> {
+    counted(2, message)
+}
+
+#[test]
+fn all_questions_are_handed_out() {
+    // The second name ends as the first, the third is the second.
+    let names = [labels(&[b"a", b"example"]), b"\x01b\xc0\x0e".to_vec(), b"\xc0\x1b".to_vec()];
+    let message = dns(0x0100, &names.map(|name| (name, A)));
+    let expected = ["a.example", "b.example", "b.example"];
+    assert_eq!(questions(&message, false).expect("a datagram"), expected);
+    // Up to where it was cut.
+    assert_eq!(questions(&message[..message.len() - 5], false).expect("a datagram"), expected[..2]);
+    assert_eq!(questions(&message[..11], false).expect("a datagram"), [""; 0]);
+    // Of many the first.
+    let many: Vec<_> =
+        (0..100).map(|number: u8| (labels(&[&[b'a' + number % 26, b'0' + number / 26]]), A)).collect();
+    assert_eq!(questions(&dns(0, &many), false).expect("a datagram").len(), 64);
+    // More than there are.
+    let mut wrong = dns(0, &[(labels(&[b"a"]), A)]);
+    wrong[4] = 0xff;
+    assert_eq!(questions(&wrong, false).expect("a datagram"), ["a"]);
+}
+
+#[test]
+fn segments_have_whole_messages() {
+    let [a, b] = [b"a", b"b"].map(|name| on_stream(&dns(0x0100, &[(labels(&[name]), A)])));
+    let both = [&a[..], &b].concat();
+    assert_eq!(questions(&both, true).expect("messages"), ["a", "b"]);
+    assert_eq!(
+        questions(&[&both[..], &on_stream(&dns(0x8180, &[]))].concat(), true).expect("messages").len(),
+        2
+    );
+    for wrong in
+        [&both[..both.len() - 1], &both[1..], &both[2..], &[0, 0], &[0], b"", &[&both[..], &[0]].concat()]
+    {
+        assert_eq!(questions(wrong, true), None, "{wrong:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_questions_are_handed_out(messages in prop::collection::vec(prop::collection::vec("[a-z]{1,9}(\\.[a-z]{1,9}){0,3}", 0..9), 1..4)) {
+        let wire = |name: &String| (labels(&name.split('.').map(str::as_bytes).collect::<Vec<_>>()), AAAA);
+        let messages: Vec<_> =
+            messages.iter().map(|names| (names, dns(0, &names.iter().map(wire).collect::<Vec<_>>()))).collect();
+        for (names, message) in &messages {
+            prop_assert_eq!(questions(message, false), Some((*names).clone()));
+        }
+        let stream: Vec<_> = messages.iter().flat_map(|(_, message)| on_stream(message)).collect();
+        let all: Vec<_> = messages.iter().flat_map(|(names, _)| names.iter().cloned()).collect();
+        prop_assert_eq!(questions(&stream, true), Some(all));
+    }
+
+    /// Any bytes: no panic.
+    #[test]
+    fn any_bytes_have_some(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        questions(&bytes, false);
+        questions(&bytes, true);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Hosts of HTTP requests.
 
-use packetloom_names::{GiveUp, NameKind};
+use packetloom_names::{GiveUp, NameKind, behind_head};
 
 use crate::watch::{End, check_stream, whole};
 
@@ -12,6 +12,21 @@ fn host(request: &str) -> Option<String> {
         }
         End::NoName | End::Open => None,
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_are_behind_heads() {
+    for (bytes, expected) in [
+        ("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET", Some("GET")),
+        ("a\n\nb", Some("b")),
+        ("a\n\r\n", Some("")),
+        ("a\r\n\r", None),
+        ("a\r\nb\r\nc", None),
+        ("\r\n\r\nx", Some("x")),
+        ("", None),
+    ] {
+        assert_eq!(behind_head(bytes.as_bytes()), expected.map(str::as_bytes), "{bytes:?}");
     }
 }
 

@@ -50,6 +50,11 @@ pub enum Selection {
 }
 
 impl Selection {
+    /// Whether it says something of VLANs that flows have only if they are by VLANs, too.
+    pub fn tests_vlans(&self) -> bool {
+        matches!(self, Self::Filter(filter) if filter.tests_vlans())
+    }
+
     /// Whether a flow is among them, which may be by one address.
     pub fn has(&self, flow: &FlowKey, is_by_address: bool) -> bool {
         match self {

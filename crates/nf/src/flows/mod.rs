@@ -283,6 +283,13 @@ pub trait FlowFunction: Send {
         0
     }
 
+    /// What it keeps of a flow beside its words, by these, if anything: [`crate::FunctionSpec::adopt_text`] takes it. Only where
+    /// [`crate::PerFlow::has_texts`] says that there is such a thing.
+    fn text(&self, state: &[u64]) -> Option<Box<str>> {
+        let _ = state;
+        None
+    }
+
     /// As [`Function::logged`](crate::Function::logged).
     fn logged(&mut self, into: &mut Vec<Logged>) {
         let _ = into;
@@ -312,6 +319,12 @@ pub trait FlowFunction: Send {
 pub trait FlowOracle {
     /// What it keeps of a life of a flow, in the words of the batch form; none where it keeps nothing.
     fn save(&self, life: u64) -> Option<Vec<u64>>;
+
+    /// As [`FlowFunction::text`].
+    fn text(&self, life: u64) -> Option<Box<str>> {
+        let _ = life;
+        None
+    }
 
     /// Takes over what was kept of a flow that has this life now.
     fn load(&mut self, life: u64, words: &[u64]);

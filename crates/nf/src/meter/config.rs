@@ -126,6 +126,8 @@ impl crate::Config for Config {
             output,
             exports,
             reports: self.reports,
+            // Known where the chain is.
+            sampling: None,
         })))
     }
 }

@@ -15,7 +15,7 @@ use packetloom_packet::{
 
 use super::details::{self, Kept};
 use super::names::Names;
-use super::{Framings, MeterReport, Settings, end_reason, is_last};
+use super::{Framings, MeterReport, OTHERS, Settings, end_reason, is_last};
 use crate::flows::{Cursor, End, FlowFacts, FlowFunction, Flows, Seen, StateAt, Visit, state_words};
 use crate::units::Span;
 use crate::{Records, Report};
@@ -47,7 +47,7 @@ pub(super) trait FlowState: Pod {
     /// Its counters.
     fn flow(&self) -> &Flow;
 
-    /// Looks for a name in a packet that was added.
+    /// Looks for names in a packet that was added.
     fn look(&mut self, packet: &Seen<'_, '_>, names: &mut Names);
 
     /// What is known beside them, at its end.
@@ -90,7 +90,7 @@ pub(super) struct Flow {
     packets: [u64; 2],
     bytes: [u64; 2],
     /// TCP flags forward and reverse, a byte each; [`FROM_A`]; from [`NUMBER`] on the number of the first packet, by which records are in
-    /// order at the end: 0 in those that come out of a file, which are the first ones there, by their time.
+    /// order at the end, or [another one](OTHERS).
     rest: u64,
 }
 
@@ -138,15 +138,16 @@ impl FlowState for Detailed {
     #[inline]
     fn look(&mut self, packet: &Seen<'_, '_>, names: &mut Names) {
         let (way, flow) = (self.flow.way(packet), self.flow.number());
-        if self.kept[way].look(flow, way, packet, names) && names.has(flow) {
+        if self.kept[way].look(flow, way, packet, names) {
             self.kept.iter_mut().for_each(Kept::stop_looking);
         }
     }
 
     fn more(&self, names: Option<&mut Names>) -> Option<Arc<More>> {
         let may_have = self.kept.iter().any(Kept::has_looked);
-        let name = names.filter(|_| may_have).and_then(|names| names.end(self.flow.number()));
-        Some(Arc::new(More { details: self.kept.map(|kept| kept.details()), name }))
+        let names = names.filter(|_| may_have).map(|names| names.end(self.flow.number()));
+        let names = names.unwrap_or_default();
+        Some(Arc::new(More { details: self.kept.map(|kept| kept.details()), names }))
     }
 }
 
@@ -254,6 +255,19 @@ pub(super) fn adopt(words: &mut [u64]) -> Option<u64> {
     adopt_flow(flow)
 }
 
+/// Gives a record another number.
+pub(super) fn set_number(words: &mut [u64], number: u64) {
+    if let Some(rest) = words.get_mut(WORDS - 1) {
+        *rest = *rest & !(!0 << NUMBER) | number << NUMBER;
+    }
+}
+
+/// Where a record is at the end, by its number and the time of its first packet.
+pub(super) fn rank(number: u64, first: u64) -> u128 {
+    let number = if number & OTHERS == 0 { number } else { 0 };
+    u128::from(number) << 64 | u128::from(first)
+}
+
 /// The most of what another meter counted: so that counting on never overflows, nor the sum of both.
 const MOST: u64 = u64::MAX / 4;
 
@@ -281,7 +295,7 @@ pub(super) fn facts(words: &[u64]) -> Option<FlowFacts> {
 }
 
 impl<S: FlowState> MeterCpu<S> {
-    pub(super) fn new(settings: &Settings, has_names: bool, first: u64, at: StateAt) -> Self {
+    pub(super) fn new(settings: &Settings, names: Option<Names>, first: u64, at: StateAt) -> Self {
         debug_assert_eq!(at, AT);
         Self {
             limits: Limits::new(settings.idle, settings.active),
@@ -290,7 +304,7 @@ impl<S: FlowState> MeterCpu<S> {
             report: MeterReport::default(),
             before: first,
             frames: first,
-            names: has_names.then(Names::default),
+            names,
             keeps: PhantomData,
         }
     }
@@ -403,7 +417,12 @@ impl<S: FlowState> FlowFunction for MeterCpu<S> {
 
     fn rank(&self, state: &[u64]) -> u128 {
         let flow = bytemuck::cast_slice::<_, S>(state)[0].flow();
-        u128::from(flow.number()) << 64 | u128::from(flow.first[0])
+        rank(flow.number(), flow.first[0])
+    }
+
+    fn text(&self, state: &[u64]) -> Option<Box<str>> {
+        let flow = bytemuck::cast_slice::<_, S>(state)[0].flow();
+        self.names.as_ref()?.text(flow.number())
     }
 
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {

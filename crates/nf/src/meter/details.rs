@@ -4,9 +4,9 @@ use bytemuck::{Pod, Zeroable};
 use packetloom_packet::wire::ethernet;
 use packetloom_packet::{Details, KeyBits, LinkType};
 
-use super::names::Names;
+use super::names::{Names, Search};
 use crate::flows::Seen;
-use crate::watches::{Payload, Stage, sequence_of};
+use crate::watches::{Payload, sequence_of};
 
 /// [`Details`] in six words.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -24,7 +24,7 @@ pub(super) struct Kept {
     icmp: [u8; 2],
     ingress: u16,
     egress: u16,
-    /// How far the search for a name is: [`WATCHING`], [`OVER`], [`HAS_BEGIN`].
+    /// How far the search for names is: [`WATCHING`], [`OVER`], [`HAS_BEGIN`], [`LATER`].
     names: u8,
     reserved: u8,
     /// Of TCP, the sequence number of the direction's first byte of payload, once its SYN was seen.
@@ -33,11 +33,12 @@ pub(super) struct Kept {
 }
 
 /// Bits that mean something in one run alone: what of a name is on its way.
-pub(super) const PASSING: u64 = !0 << 16;
+pub(super) const PASSING: u64 = !0 << 16 & !(((OVER | LATER) as u64) << 16);
 
 const WATCHING: u8 = 1;
 const OVER: u8 = 2;
 const HAS_BEGIN: u8 = 4;
+const LATER: u8 = 8;
 
 const HAS_MACS: u8 = 1;
 const HAS_VLAN: u8 = 2;
@@ -128,24 +129,30 @@ impl Kept {
         };
     }
 
-    /// Has names look at the payload of a packet of a direction of a flow. Whether that ended the search.
+    /// Has names look at the payload of a packet of a direction of a flow. Whether that ended the search in both directions.
     #[inline]
     pub(super) fn look(&mut self, flow: u64, way: usize, packet: &Seen<'_, '_>, names: &mut Names) -> bool {
-        if self.names & OVER == 0 {
-            self.look_at_payload(flow, way, packet, names);
-            return self.names & OVER != 0;
-        }
-        false
+        self.names & OVER == 0 && self.look_at_payload(flow, way, packet, names) == Some(Search::FlowOver)
     }
 
-    fn look_at_payload(&mut self, flow: u64, way: usize, packet: &Seen<'_, '_>, names: &mut Names) {
-        let Some((sequence, is_first)) = sequence_of(packet) else { return };
+    fn look_at_payload(
+        &mut self,
+        flow: u64,
+        way: usize,
+        packet: &Seen<'_, '_>,
+        names: &mut Names,
+    ) -> Option<Search> {
+        let (sequence, is_first) = sequence_of(packet)?;
         if is_first {
             self.begin = sequence.to_ne_bytes();
             self.names |= HAS_BEGIN;
         }
-        let Some(bytes) = packet.payload() else { return };
-        let stage = if self.names & WATCHING != 0 { Stage::Watching } else { Stage::Before };
+        let bytes = packet.payload()?;
+        let search = match self.names {
+            bits if bits & WATCHING != 0 => Search::Watching,
+            bits if bits & LATER != 0 => Search::Later,
+            _ => Search::Before,
+        };
         let payload = Payload {
             protocol: packet.transport().protocol,
             ports: packet.numbers(),
@@ -153,17 +160,21 @@ impl Kept {
             begin: (self.names & HAS_BEGIN != 0).then(|| u32::from_ne_bytes(self.begin)),
             bytes,
         };
-        let is = match names.look(flow, way, stage, payload) {
-            Stage::Before => 0,
-            Stage::Watching => WATCHING,
-            Stage::Over => OVER,
+        let search = names.look(flow, way, search, payload);
+        let is = match search {
+            Search::Before => 0,
+            Search::Watching => WATCHING,
+            Search::Later => LATER,
+            Search::Over | Search::FlowOver => OVER,
         };
         self.names = self.names & HAS_BEGIN | is;
+        Some(search)
     }
 
     /// Makes what another meter kept its own, so that counting on never overflows.
     pub(super) fn adopt(&mut self, most: u64) {
         self.fragments = self.fragments.min(most);
+        self.names &= OVER | LATER | WATCHING | HAS_BEGIN;
     }
 
     /// Ends the search.
@@ -173,7 +184,7 @@ impl Kept {
 
     /// Whether names may know something of it.
     pub(super) fn has_looked(&self) -> bool {
-        self.names & (WATCHING | OVER) != 0
+        self.names & (WATCHING | OVER | LATER) != 0
     }
 
     pub(super) fn details(&self) -> Details {

@@ -200,9 +200,10 @@ impl ExportConfig {
                 partition: self.partition,
                 ..defaults
             }),
-            ExportProtocol::Kafka => {
-                Format::Kafka(kafka::Options { fields, properties: self.properties.clone() })
-            }
+            ExportProtocol::Kafka => Format::Kafka(kafka::Options {
+                properties: self.properties.clone(),
+                ..kafka::Options::new(fields)
+            }),
         };
         let settings = Settings {
             to,

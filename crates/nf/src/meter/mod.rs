@@ -29,6 +29,7 @@ mod tests;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use packetloom_export::{Fields, Format, LineFormat, Lines, Sampling};
 use packetloom_packet::reject::RejectCounts;
@@ -40,6 +41,7 @@ pub use config::{Config, Framings};
 use cpu::{Detailed, Flow, MeterCpu};
 pub use export::{ExportConfig, ExportProtocol};
 pub use names::NameCounts;
+use names::{KnownNames, Names};
 
 use crate::flows::{
     By, Definition, End, Facts, FactsKept, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull,
@@ -48,12 +50,19 @@ use crate::summary::{self, NamedCounts};
 use crate::units::Span;
 use crate::{Form, FunctionSpec, PerFlow, Report};
 
+/// In the number of a record: that it is not that of its first packet. Such records are the first ones at the end, by their time.
+const OTHERS: u64 = 1 << 46;
+
 /// A meter ready to run.
 #[derive(Clone, Debug)]
 pub struct Meter {
     settings: Settings,
     /// A number above those of the first packets of all records that it takes over.
     first: u64,
+    /// Records that were given a number here.
+    numbered: u64,
+    /// What was known of names of records that it takes over.
+    known: Arc<KnownNames>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,12 +81,21 @@ struct Settings {
     exports: Vec<packetloom_export::Settings>,
     /// The fields that reports look at, if there are any.
     reports: Option<Fields>,
+    /// How the packets were sampled that come to it, if they were.
+    sampling: Option<Sampling>,
 }
 
 impl Meter {
     fn new(settings: Settings) -> Self {
-        // What comes out of a file has number 0.
-        Self { settings, first: 1 }
+        Self { settings, first: 1, numbered: 0, known: Arc::default() }
+    }
+
+    /// Gives a record a number that no other has.
+    fn give_number(&mut self, words: &mut [u64]) -> u64 {
+        let number = OTHERS | self.numbered;
+        self.numbered += 1;
+        cpu::set_number(words, number);
+        number
     }
 
     /// Whether it keeps more than counters.
@@ -108,8 +126,18 @@ impl FunctionSpec for Meter {
 
     fn adopt(&mut self, words: &mut [u64]) -> bool {
         let Some(number) = cpu::adopt(words) else { return false };
-        self.first = self.first.max(number + 1);
+        if number == 0 || number & OTHERS != 0 {
+            self.give_number(words);
+        } else {
+            self.first = self.first.max(number + 1);
+        }
         true
+    }
+
+    fn adopt_text(&mut self, words: &mut [u64], text: &str) {
+        // Numbers of packets are those of a worker each.
+        let number = self.give_number(words);
+        self.known.add(number, text);
     }
 
     fn describe(&self) -> Vec<String> {
@@ -146,7 +174,7 @@ impl FunctionSpec for Meter {
     }
 
     fn record_lines(&self) -> Lines {
-        Lines::new(self.settings.format, self.settings.fields)
+        Lines::new(self.settings.format, self.settings.fields).sampled(self.settings.sampling)
     }
 
     fn hands_over(&self) -> bool {
@@ -158,9 +186,12 @@ impl FunctionSpec for Meter {
     }
 
     fn announce_sampling(&mut self, sampling: Option<Sampling>) {
+        self.settings.sampling = sampling;
         for export in &mut self.settings.exports {
-            if let Format::Messages(options) = &mut export.format {
-                options.sampling = sampling;
+            match &mut export.format {
+                Format::Messages(options) => options.sampling = sampling,
+                Format::Parquet(options) => options.sampling = sampling,
+                Format::Kafka(options) => options.sampling = sampling,
             }
         }
     }
@@ -195,6 +226,10 @@ impl PerFlow for Meter {
         }
     }
 
+    fn has_texts(&self) -> bool {
+        self.kept_fields().has_names()
+    }
+
     fn passing(&self) -> &'static [(usize, u64)] {
         if self.has_details() { cpu::DETAILED_PASSING } else { cpu::PASSING }
     }
@@ -210,15 +245,16 @@ impl PerFlow for Meter {
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
         if self.has_details() {
             let has_names = self.kept_fields().has_names();
-            Box::new(MeterCpu::<Detailed>::new(&self.settings, has_names, self.first, at))
+            let names = has_names.then(|| Names::new(Arc::clone(&self.known)));
+            Box::new(MeterCpu::<Detailed>::new(&self.settings, names, self.first, at))
         } else {
-            Box::new(MeterCpu::<Flow>::new(&self.settings, false, self.first, at))
+            Box::new(MeterCpu::<Flow>::new(&self.settings, None, self.first, at))
         }
     }
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
-        let has_names = self.kept_fields().has_names();
-        Box::new(oracle::MeterOracle::new(&self.settings, (self.has_details(), has_names), self.first))
+        let names = self.kept_fields().has_names().then(|| Names::new(Arc::clone(&self.known)));
+        Box::new(oracle::MeterOracle::new(&self.settings, self.has_details(), names, self.first))
     }
 }
 
@@ -364,7 +400,11 @@ impl Report for MeterReport {
         );
         if let Some(names) = &self.names {
             rows.push(("records with a name".into(), names.found.to_string()));
-            let lost = [("names given up", names.gave_up), ("names without memory", names.no_room)];
+            let lost = [
+                ("names given up", names.gave_up),
+                ("names without memory", names.no_room),
+                ("names left out, 16 of a record at most", names.left_out),
+            ];
             rows.extend(
                 lost.iter().filter(|row| row.1 > 0).map(|(what, count)| ((*what).into(), count.to_string())),
             );

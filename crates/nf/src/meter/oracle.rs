@@ -10,11 +10,12 @@ use packetloom_packet::{
     Details, EndReason, FlowRecord, HalfFlow, LinkType, More, Reject, Timestamp, Verdict,
 };
 
-use super::names::Names;
+use super::cpu::rank;
+use super::names::{Names, Search};
 use super::{Framings, MeterReport, Settings, end_reason};
 use crate::flows::{By, End, FlowName, FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::{OracleIp, OraclePacket};
-use crate::watches::{Payload, Stage};
+use crate::watches::Payload;
 use crate::{Records, Report};
 
 /// A record on its way.
@@ -28,8 +29,8 @@ struct Held {
     reverse: HalfFlow,
     /// Of both, where they are asked for.
     details: [Details; 2],
-    /// How far the search for a name is, and what the SYN said, of both.
-    stages: [Stage; 2],
+    /// How far the search for names is, and what the SYN said, of both.
+    searches: [Search; 2],
     begins: [Option<u32>; 2],
 }
 
@@ -46,14 +47,14 @@ pub(super) struct MeterOracle {
 }
 
 impl MeterOracle {
-    pub(super) fn new(settings: &Settings, (has_details, has_names): (bool, bool), first: u64) -> Self {
+    pub(super) fn new(settings: &Settings, has_details: bool, names: Option<Names>, first: u64) -> Self {
         Self {
             idle: settings.idle.limit(),
             active: settings.active.limit(),
             framings: settings.framings,
             end_of_flow: settings.end_of_flow,
             has_details,
-            names: has_names.then(Names::default),
+            names,
             held: HashMap::new(),
             packets: first,
             report: MeterReport::default(),
@@ -72,8 +73,8 @@ impl MeterOracle {
             reverse: held.reverse,
             end_reason,
             more: self.has_details.then(|| {
-                let name = self.names.as_mut().and_then(|names| names.end(held.created));
-                Arc::new(More { details: held.details, name })
+                let names = self.names.as_mut().map(|names| names.end(held.created)).unwrap_or_default();
+                Arc::new(More { details: held.details, names })
             }),
         };
         self.report.count_record(&record);
@@ -175,7 +176,7 @@ fn join(known: &mut Details, new: &Details) {
     known.fragments += new.fragments;
 }
 
-/// Looks for a name in a packet of a direction.
+/// Looks for names in a packet of a direction.
 fn look(names: &mut Names, held: &mut Held, way: usize, packet: &OraclePacket, ip: &OracleIp) {
     let Some(ports) = ip.ports.filter(|_| !ip.first_fragment) else { return };
     let end = packet.frame.len().min(packet.network + ip.bytes as usize);
@@ -194,14 +195,14 @@ fn look(names: &mut Names, held: &mut Held, way: usize, packet: &OraclePacket, i
     let least = if ip.protocol == 6 { 20 } else { 8 };
     let Some(bytes) = transport.get(header..).filter(|_| header >= least) else { return };
     let payload = Payload { protocol: ip.protocol, ports, sequence, begin: held.begins[way], bytes };
-    held.stages[way] = names.look(held.created, way, held.stages[way], payload);
-    if names.has(held.created) {
-        held.stages = [Stage::Over; 2];
+    held.searches[way] = names.look(held.created, way, held.searches[way], payload);
+    if held.searches[way] == Search::FlowOver {
+        held.searches = [Search::FlowOver; 2];
     }
 }
 
-/// The words of the batch form.
-fn detail_words(details: &Details) -> [u64; 6] {
+/// The words of the batch form: of a search they have whether it is over, and whether it goes on with what begins later.
+fn detail_words(details: &Details, search: Search) -> [u64; 6] {
     let mut bytes = Vec::new();
     let Details { lengths, ttls, class_of_service, first_tcp_flags, fragment_flags, .. } = details;
     lengths.iter().for_each(|length| bytes.extend(length.to_ne_bytes()));
@@ -215,9 +216,23 @@ fn detail_words(details: &Details) -> [u64; 6] {
     bytes.extend([kind, code]);
     bytes.extend(details.ingress.to_ne_bytes());
     bytes.extend(details.egress.unwrap_or(0).to_ne_bytes());
+    bytes.push(match search {
+        Search::Before | Search::Watching => 0,
+        Search::Over | Search::FlowOver => 2,
+        Search::Later => 8,
+    });
     bytes.resize(40, 0);
     bytes.extend(details.fragments.to_ne_bytes());
     std::array::from_fn(|word| u64::from_ne_bytes(std::array::from_fn(|at| bytes[8 * word + at])))
+}
+
+/// What [`detail_words`] has said of a search.
+fn search_of(words: &[u64]) -> Search {
+    match words[4].to_ne_bytes()[2] {
+        bits if bits & 2 != 0 => Search::Over,
+        bits if bits & 8 != 0 => Search::Later,
+        _ => Search::Before,
+    }
 }
 
 /// What [`detail_words`] has made words of.
@@ -244,7 +259,7 @@ fn details_of(words: &[u64]) -> Details {
 
 impl FlowOracle for MeterOracle {
     fn save(&self, life: u64) -> Option<Vec<u64>> {
-        let Held { created, from_a, forward, reverse, details, .. } = self.held.get(&life)?;
+        let Held { created, from_a, forward, reverse, details, searches, .. } = self.held.get(&life)?;
         let pairs = [
             [forward.first.as_nanos(), reverse.first.as_nanos()],
             [forward.last.as_nanos(), reverse.last.as_nanos()],
@@ -255,9 +270,15 @@ impl FlowOracle for MeterOracle {
         let mut words = pairs.concat();
         words.push(flags + (u64::from(*from_a) << 16) + (created << 17));
         if self.has_details {
-            words.extend(details.iter().flat_map(detail_words));
+            words.extend(
+                details.iter().zip(searches).flat_map(|(details, search)| detail_words(details, *search)),
+            );
         }
         Some(words)
+    }
+
+    fn text(&self, life: u64) -> Option<Box<str>> {
+        self.names.as_ref()?.text(self.held.get(&life)?.created)
     }
 
     fn forget(&mut self, life: u64) {
@@ -282,7 +303,11 @@ impl FlowOracle for MeterOracle {
             } else {
                 [Details::default(); 2]
             },
-            stages: [Stage::Before; 2],
+            searches: if self.has_details {
+                [search_of(&words[9..15]), search_of(&words[15..21])]
+            } else {
+                [Search::Before; 2]
+            },
             begins: [None; 2],
         };
         self.held.insert(life, held);
@@ -317,7 +342,7 @@ impl FlowOracle for MeterOracle {
             forward: HalfFlow::default(),
             reverse: HalfFlow::default(),
             details: [Details::default(); 2],
-            stages: [Stage::Before; 2],
+            searches: [Search::Before; 2],
             begins: [None; 2],
         });
         let is_forward = flow.from_a == held.from_a;
@@ -345,9 +370,7 @@ impl FlowOracle for MeterOracle {
     }
 
     fn rank(&self, life: u64) -> u128 {
-        self.held
-            .get(&life)
-            .map_or(0, |held| (u128::from(held.created) << 64) + u128::from(held.forward.first.as_nanos()))
+        self.held.get(&life).map_or(0, |held| rank(held.created, held.forward.first.as_nanos()))
     }
 
     fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {

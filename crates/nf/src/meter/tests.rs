@@ -36,6 +36,7 @@ fn meter(idle: u64, active: u64, max_flows: usize) -> Meter {
         output: None,
         exports: Vec::new(),
         reports: None,
+        sampling: None,
     })
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn record(source: &str, destination: &str, ports: [u16; 2], forward: 
 
 /// The same with a name in its payload.
 pub(crate) fn named(record: FlowRecord, kind: NameKind, name: &str) -> FlowRecord {
-    let more = More { details: [Details::default(); 2], name: Some((kind, name.into())) };
+    let more = More { details: [Details::default(); 2], names: vec![(kind, name.into())] };
     FlowRecord { more: Some(Arc::new(more)), ..record }
 }
 
@@ -55,11 +55,12 @@ fn halves() -> impl Strategy<Value = HalfFlow> {
 
 fn more() -> impl Strategy<Value = Option<Arc<More>>> {
     let vlan = prop::option::of(1..4_u16);
-    let names = prop::option::of((0..3_usize, "[ab]\\PC{0,2}"));
-    prop::option::of((vlan.clone(), vlan, names).prop_map(|(forward, reverse, name)| {
+    let names = prop::collection::vec((0..3_usize, "[ab]\\PC{0,2}"), 0..3);
+    prop::option::of((vlan.clone(), vlan, names).prop_map(|(forward, reverse, names)| {
         let kinds = [NameKind::DnsQuery, NameKind::TlsServer, NameKind::HttpHost];
         let details = [forward, reverse].map(|vlan| Details { vlan, ..Details::default() });
-        Arc::new(More { details, name: name.map(|(kind, name)| (kinds[kind], name.into())) })
+        let names = names.into_iter().map(|(kind, name)| (kinds[kind], name.into())).collect();
+        Arc::new(More { details, names })
     }))
 }
 

@@ -48,8 +48,8 @@ fn uniflows(record: &FlowRecord) -> Vec<Uniflow<'_>> {
 /// A field's value as text; none where there is none.
 fn value(flow: &Uniflow<'_>, name: &str, side: usize) -> Option<String> {
     let of_kind = |kind: NameKind| {
-        let (found, name) = flow.record.more.as_ref()?.name.as_ref()?;
-        (*found == kind).then(|| name.to_string())
+        let (_, name) = flow.record.more.as_ref()?.names.iter().find(|(found, _)| *found == kind)?;
+        Some(name.to_string())
     };
     match name {
         "source" => Some(flow.addresses[0].to_string()),

@@ -43,7 +43,7 @@ use crate::offload::{self, acls, stateful};
 use crate::outcome::{Shares, TopFlows};
 use crate::pipeline::work::Work;
 use crate::pipeline::{Expiry, Pipeline, WorkerReport};
-use crate::state::Held;
+use crate::state::{Held, Saved};
 use crate::{Chain, Error, Plan, State};
 
 /// Runs a chain on devices, of which there is one at least.
@@ -767,9 +767,8 @@ impl lifecycle::Runner for Runner {
         self.read();
         let mut held: Vec<_> = self.main().save(chain).collect();
         for (copy, _) in self.units[..self.used].iter_mut().filter_map(Unit::copy) {
-            for ((entries, counts), (own, counted)) in held.iter_mut().zip(copy.saved()) {
-                entries.iter_mut().zip(own).for_each(|(entries, own)| entries.extend(own));
-                *counts = *counts + counted;
+            for (held, (entries, counts)) in held.iter_mut().zip(copy.saved()) {
+                held.add(Saved { entries, counts, ..Saved::default() });
             }
         }
         Ok(State::of(&chain.functions, &chain.layout, held))
