@@ -222,7 +222,7 @@ fn a_run_goes_on_from_a_file() {
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
     assert_eq!(
         (&shown["version"], &shown["packets"], &shown["nanoseconds"]),
-        (&1.into(), &2.into(), &100_000_000.into())
+        (&2.into(), &2.into(), &100_000_000.into())
     );
     let legend = &shown["definitions"][0]["functions"][1]["legend"][0];
     assert_eq!(legend["address"], "198.51.100.7");
@@ -297,12 +297,12 @@ fn bad_state_is_78_and_says_why() {
     let mut changed = good.clone();
     changed[40] ^= 1;
     let mut other = good.clone();
-    other[8] = 2;
+    other[8] = 3;
     for (bytes, why) in [
         (&good[..good.len() - 9], "cut or changed: its checksum is"),
         (&good[..13], "cut before its end"),
         (&changed, "cut or changed: its checksum is"),
-        (&other, "state of version 2; expected version 1"),
+        (&other, "state of version 3; expected version 1 or 2"),
         (&b""[..], "no state; expected a file that --save-state wrote"),
         (&packets::pcap(PACKETS), "no state; expected a file that --save-state wrote"),
     ] {

@@ -118,12 +118,25 @@ fn script(is_odd: bool) -> (String, Vec<Value>) {
     // One name is no list.
     script.add("udp", "10.0.0.1:5004 > 10.0.0.9:53", &question("m.example"));
     script.add("udp", "10.0.0.9:53 > 10.0.0.1:5004", &question("m.example"));
+    // Requests without a host, with a request behind them, and before one.
+    let hostless = "10.0.0.1:5005 > 10.0.0.9:80";
+    script.add("tcp", hostless, &[b"GET / HTTP/1.0\r\n\r\n", &request("n.example")[..]].concat());
+    script.add("tcp", hostless, b"GET / HTTP/1.1\r\nHost:\r\n\r\n");
+    script.add("tcp", hostless, &request("o.example"));
+    // A stream of DNS that does not begin with a message; what is neither TCP nor UDP has none.
+    let late = "10.0.0.1:5006 > 10.0.0.9:53";
+    script.add("tcp", late, &[0, 1, 120]);
+    script.add("tcp", late, &on_stream("p.example"));
+    script.add("sctp", "10.0.0.1:5007 > 10.0.0.9:53", &question("q.example"));
     let expected = vec![
         json!({ "dnsQName": dns[..16] }),
         json!({ "httpRequestHost": ["a.example", "b.example", "c.example", "d;d,d", "e.example"] }),
         json!({ "sslServerName": "g.example", "httpRequestHost": "f.example:443" }),
         json!({ "dnsQName": ["i.example", "j.example", "l.example"] }),
         json!({ "dnsQName": "m.example" }),
+        json!({ "httpRequestHost": ["n.example", "o.example"] }),
+        json!({ "dnsQName": "p.example" }),
+        json!({}),
     ];
     (script.lines.join("\n"), expected)
 }
@@ -145,7 +158,7 @@ fn several_names_are_in_all_formats() {
     let found: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(found, expected);
     let names = &json(&at("summary.json"))["names"];
-    assert_eq!(*names, json!({ "found": 5, "gave_up": 0, "no_room": 0, "left_out": 4 }));
+    assert_eq!(*names, json!({ "found": 7, "gave_up": 0, "no_room": 0, "left_out": 4 }));
 
     let schema: Value =
         serde_json::from_str(&succeed(packetloom().args(["schema", "flow-record"]))).expect("JSON");

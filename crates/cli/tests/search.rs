@@ -598,11 +598,12 @@ fn compiled_sets_are_kept_in_a_file() {
         .map(|entry| entry.expect("an entry").file_name())
         .collect();
     assert_eq!(names.len(), 4, "{names:?}");
-    let nowhere = ["--patterns", "list.txt", "--compiled", "no-folder/set"];
+    let nowhere = ["-v", "--patterns", "list.txt", "--compiled", "no-folder/set"];
     let mut command = packetloom();
     let output = run(command.current_dir(folder.path()).args(["search", "-r", "some.pcap"]).args(nowhere));
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
     assert!(stderr(&output).contains("warning: the compiled set is not kept: "), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("is written to"), "{}", stderr(&output));
     // In a chain, and what somebody else has in a file stays.
     let chain =
         "[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\ncompiled = \"set\"\nlog = \"a.json\"\n";
@@ -620,6 +621,17 @@ fn compiled_sets_are_kept_in_a_file() {
     refused(".", 78, "not a file");
     refused("-", 2, "--compiled standard output");
     assert_eq!(fs::read_to_string(at("other.txt")).expect("it is there"), format!("{list}more\n"));
+    // Nothing else is written where the set is, though it is not there yet.
+    let chain = "[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\ncompiled = \"new\"\n";
+    for other in ["[sink]\ncapture = \"new\"\n", chain] {
+        fs::write(at("clash.toml"), format!("{chain}{other}")).expect("written");
+        let mut command = packetloom();
+        let output = run(command.current_dir(folder.path()).args(["run", "clash.toml", "-r", "some.pcap"]));
+        assert_eq!(output.status.code(), Some(78), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains("compiled of strings new") && said.contains("is the same file as"), "{said}");
+        assert!(!at("new").exists());
+    }
 }
 
 #[test]

@@ -16,6 +16,8 @@ const QUESTIONS: usize = 4;
 const RESPONSE: u8 = 0x80;
 /// Questions of a message whose names are told: hardly a program asks two.
 const MAX_QUESTIONS: usize = 32;
+/// Pointers in a name that are followed: those who write names point to one place, which may have a pointer itself.
+const MAX_POINTERS: usize = 16;
 /// Bytes of a question behind its name: type and class.
 const BEHIND_NAME: usize = 4;
 
@@ -50,6 +52,7 @@ fn question(message: Field<'_>, begin: usize, start: usize) -> Result<(Name, usi
     let mut text = String::with_capacity(64);
     // Where to read, how much the name has, from where on no pointer may point, and where the question goes on.
     let (mut at, mut len, mut floor, mut after) = (start, 0, start, None);
+    let mut pointers = 0;
     loop {
         let [first] = message.at(at)?;
         match first {
@@ -70,8 +73,9 @@ fn question(message: Field<'_>, begin: usize, start: usize) -> Result<(Name, usi
             0xc0.. => {
                 let target = begin + (be16(message.at(at)?) & 0x3fff);
                 after.get_or_insert(at + 2);
+                pointers += 1;
                 // To what is before the labels that it ends: it ends, therefore.
-                if target >= floor {
+                if target >= floor || pointers > MAX_POINTERS {
                     return Err(Stop::NoName);
                 }
                 (at, floor) = (target, target);

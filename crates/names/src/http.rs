@@ -132,6 +132,12 @@ impl Request {
 
 const END_OF_LINE: &[u8] = b"\r\n";
 
+/// Whether bytes begin with the first line of a request.
+pub(crate) fn begins_with_request(bytes: &[u8]) -> bool {
+    let line = memchr(b'\n', bytes).map(|end| &bytes[..end]);
+    line.is_some_and(|line| target(line.strip_suffix(b"\r").unwrap_or(line)).is_some())
+}
+
 /// What is behind the first empty line.
 pub(crate) fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
     let mut rest = bytes;
@@ -200,6 +206,7 @@ fn uri(target: &[u8]) -> Vec<u8> {
     let mut rest = target;
     if !target.starts_with(b"/")
         && let Some(scheme) = memchr::memmem::find(target, b"://")
+        && target[..scheme].iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
     {
         let authority = &target[scheme + 3..];
         let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(authority.len());

@@ -63,7 +63,7 @@ pub fn is_dns(source_port: u16, destination_port: u16) -> bool {
 }
 
 /// Hands out the names that the questions of DNS messages ask for, in order: of the message that a datagram is, or, where it is a segment of TCP, of the
-/// messages that it has if it has whole ones and nothing else. Of each message that are the first 32. Whether it is one or some of them.
+/// messages that it has if it has whole ones and nothing else. Of each message that are the first 32. A segment may not be such: then it is false.
 pub fn for_each_question(payload: &[u8], is_segment: bool, mut take: impl FnMut(Name)) -> bool {
     if !is_segment {
         dns::for_each_question(payload, take);
@@ -89,10 +89,15 @@ pub fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
     http::behind_head(bytes)
 }
 
+/// Whether bytes begin with the first line of a request of HTTP/1.x.
+pub fn begins_with_request(bytes: &[u8]) -> bool {
+    http::begins_with_request(bytes)
+}
+
 /// Where a name was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NameKind {
-    /// The first question of a DNS message.
+    /// A question of a DNS message.
     DnsQuery,
     /// The server name of a TLS ClientHello on TCP.
     TlsServer,

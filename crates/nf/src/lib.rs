@@ -226,6 +226,11 @@ pub trait FunctionSpec: Any + Send + Sync {
         Vec::new()
     }
 
+    /// A file that it writes at the beginning, and reads the next time.
+    fn kept_path(&self) -> Option<&Path> {
+        None
+    }
+
     /// How many rules it has, where they may change while it runs.
     fn rules(&self) -> Option<usize> {
         None

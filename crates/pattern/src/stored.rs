@@ -69,10 +69,14 @@ impl From<io::Error> for Unusable {
     }
 }
 
+/// To be changed with what is written, and with whatever gives that a meaning: the hashes of windows, the gate, the filter, what an item says.
+const FORMAT: u32 = 1;
+
 /// What tells one set from another.
 fn digest_of(patterns: &Patterns) -> [u8; DIGEST] {
     let mut context = Context::new(&SHA256);
     context.update(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes());
+    context.update(&FORMAT.to_le_bytes());
     patterns.digest(|bytes| context.update(bytes));
     let mut digest = [0; DIGEST];
     digest.copy_from_slice(context.finish().as_ref());
@@ -176,15 +180,24 @@ impl<R: Read> Summing<'_, R> {
             Ok(())
         })?;
         index.items.reserve_exact(items);
-        let mut list = 0;
+        let (mut list, mut lists) = (0, 0);
         self.read_all(items, |bytes: &[u8; ITEM]| {
             let item = item_of(bytes, patterns).ok_or(Unusable::Damaged("an item of no pattern"))?;
             index.items.push(item);
             list += 1;
             index.longest = index.longest.max(list);
+            lists += usize::from(item.is_last);
             list = if item.is_last { 0 } else { list };
             Ok(())
         })?;
+        // Each list is one slot's, from its first item to its last one.
+        let is_list = |&slot: &Slot| {
+            let before = (slot.list as usize).checked_sub(1);
+            slot.tag == 0 || before.is_none_or(|before| index.items[before].is_last)
+        };
+        if list > 0 || lists != used || !index.slots.iter().all(is_list) {
+            return Err(Unusable::Damaged("lists that are not those of the slots"));
+        }
         Ok(index)
     }
 }

@@ -88,8 +88,9 @@ const PLACES: (usize, usize) = (7, 4);
 
 /// The same of a table that will grow before it is full: from then on it is half as full.
 const GROWING_PLACES: (usize, usize) = (5, 4);
-/// A table that grows has addresses for so many times its flows.
-const AHEAD: usize = 1 << 12;
+/// A table that grows has addresses for so many times its flows, or for so many bytes of entries: some programs may have few.
+const AHEAD: usize = 64;
+const RESERVED: usize = 128 << 20;
 /// Entries ahead of which one is brought in where all are read: most places are free, so they are not one behind the other.
 const SCANNED_AHEAD: usize = 32;
 /// Groups whose entries are taken to other places at a time.
@@ -390,7 +391,8 @@ impl<const W: usize> States<W> {
     /// New arrays, without entries, for its capacity; with addresses for some more entries than there are places for.
     fn renew(&mut self) -> (Arc<Words>, Lines) {
         let lines = |capacity| groups_for(capacity, self.batch, self.capacity) * WAYS * self.stride;
-        let ahead = self.capacity.min((self.room * AHEAD).max(FIRST_CAPACITY * AHEAD));
+        let reserved = RESERVED / (self.stride * size_of::<Line>());
+        let ahead = self.capacity.min((self.room * AHEAD).max(reserved));
         let entries = Lines::reserved(lines(self.room), lines(ahead));
         let groups = Arc::new(Words::zeroed(groups_for(self.room, self.batch, self.capacity)));
         (mem::replace(&mut self.groups, groups), mem::replace(&mut self.entries, entries))

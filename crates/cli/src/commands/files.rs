@@ -88,6 +88,8 @@ impl Files {
                 function.records_path(),
                 Origin::Chain,
             );
+            let kept = format!("compiled of {}", function.name());
+            add(&mut self.outputs, &kept, function.kept_path(), Origin::Chain);
             for export in function.exports() {
                 let file = export.to.file().map(|path| &**path);
                 add(&mut self.outputs, &format!("an export of {}", function.name()), file, Origin::Chain);

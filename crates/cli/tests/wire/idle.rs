@@ -1,5 +1,6 @@
 //! What a run does while no packet comes.
 
+use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ const PERMIT: &str = "permit any from any to any\n";
 const WINDOW: Duration = Duration::from_millis(500);
 /// Nobody waits longer, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A packet there and one back, of which none has waited until a worker wakes.
+const NO_NAP: Duration = Duration::from_millis(2);
 /// A run that is asked to end does so within this time, but for a machine that runs somebody else.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
@@ -100,6 +103,32 @@ fn a_run_that_spins_ends_at_once() {
     }
 }
 
+/// Nor does one wait that comes while the other worker has looked for it: that one waits for the first one's bell.
+#[test]
+fn no_packet_waits_where_two_workers_spin() {
+    let Some(net) = Net::alone() else { return };
+    let product = Product::inline(&net.product, CHAIN, &[("rules", PERMIT)], "--idle spin --workers 2");
+    let server = net.server.run(|| UdpSocket::bind("0.0.0.0:4001").expect("bound"));
+    let client = net.client.run(|| UdpSocket::bind("0.0.0.0:0").expect("bound"));
+    [&server, &client].iter().for_each(|socket| socket.set_read_timeout(Some(PATIENCE)).expect("set"));
+    let trip = || {
+        let begin = Instant::now();
+        client.send_to(b"there", (SERVER[0], 4001)).expect("sent");
+        let (_, from) = server.recv_from(&mut [0; 9]).expect("it comes");
+        server.send_to(b"back", from).expect("sent");
+        client.recv(&mut [0; 9]).expect("it comes back");
+        begin.elapsed()
+    };
+    let mut shown = Vec::new();
+    while shown.last().is_none_or(|median| *median >= NO_NAP) {
+        assert!(shown.len() < 10, "{shown:?}");
+        let mut trips: Vec<_> = (0..101).map(|_| trip()).collect();
+        trips.sort_unstable();
+        shown.push(trips[50]);
+    }
+    product.stop();
+}
+
 #[test]
 fn what_cannot_be_is_said() {
     let output = run(packetloom().args(["run", "chain.toml", "--idle", "doze"]));
@@ -113,7 +142,7 @@ fn what_cannot_be_is_said() {
     assert_ne!(output.status.code(), Some(0));
     assert!(said.contains("chain.toml:2") && said.contains("expected `sleep` or `spin`"), "{said}");
     // For the whole run.
-    let Some(net) = Net::new() else { return };
+    let Some(net) = Net::alone() else { return };
     let chain = |idle: &str| format!("{CHAIN}[run]\nidle = \"{idle}\"\n");
     let mut product = Product::inline(&net.product, &chain("spin"), &[("rules", PERMIT)], "");
     let file = product.at("chain.toml");

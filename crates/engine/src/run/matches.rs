@@ -68,8 +68,12 @@ impl Outlet<'_> {
         self.matches.take(batch);
         let (live, written) = (self.live, &self.matches.written);
         if let Some(flows) = &mut self.outputs.matched_flows {
-            let more = (MAX_MATCHED_FLOWS + 1).saturating_sub(flows.len());
-            flows.extend(written.iter().filter_map(|&(frame, _)| batch.flow_key(frame)).take(more));
+            for key in written.iter().filter_map(|&(frame, _)| batch.flow_key(frame)) {
+                if flows.len() > MAX_MATCHED_FLOWS {
+                    break;
+                }
+                flows.insert(key);
+            }
         }
         Ok(self.outputs.with(
             |outputs| &mut outputs.matched,

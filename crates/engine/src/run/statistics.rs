@@ -56,7 +56,7 @@ impl<'a> TurnClock<'a> {
             self.time.busy.fetch_add(nanos, Ordering::Relaxed);
         }
         if nanos > self.time.longest_turn.load(Ordering::Relaxed) {
-            self.time.longest_turn.store(nanos, Ordering::Relaxed);
+            self.time.longest_turn.fetch_max(nanos, Ordering::Relaxed);
         }
     }
 

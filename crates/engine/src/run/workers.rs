@@ -64,7 +64,8 @@ struct Run<'r, 'i> {
     times: Arc<[WorkerTime]>,
     /// Whether somebody may be waiting for verdicts.
     live: bool,
-    /// Whether workers stay awake while no packet comes.
+    /// Whether packets come by interfaces, and whether workers stay awake while none does.
+    by_interfaces: bool,
     spins: bool,
     /// Whether the state is kept at the end.
     is_kept: bool,
@@ -116,6 +117,7 @@ pub(super) fn run(
     let pipelines: Vec<_> = (0..workers).map(|number| Pipeline::new(plan.chain(), &shared, number)).collect();
     let scheme = scheme(plan, RandomState::new().hash_one(0u64));
     let (live, spins) = (intake.source.is_live(), intake.spins);
+    let by_interfaces = intake.source.now().is_some();
     intake.leaves_paging = workers > 1;
     let asked = (Arc::clone(lifecycle.control()), lifecycle.reload_flag());
     let reader = Reader::new(intake, scheme, asked, size);
@@ -131,6 +133,7 @@ pub(super) fn run(
         bell: Bell::default(),
         times: outlet.statistics.begin_workers(workers),
         live,
+        by_interfaces,
         spins,
         is_kept: lifecycle.saves(),
         resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
@@ -348,6 +351,8 @@ impl Run<'_, '_> {
     fn read(&self, worker: usize) -> Result<Found, Error> {
         let mut reader = match self.reader.try_lock() {
             Ok(reader) => reader,
+            // The other one may find nothing, and wait for the bell: it does not ring for a packet that comes then.
+            Err(TryLockError::WouldBlock) if worker == 0 && self.by_interfaces => return Ok(Found::Idle),
             Err(TryLockError::WouldBlock) => return Ok(Found::Nothing),
             Err(TryLockError::Poisoned(_)) => return Err(Error::Worker),
         };

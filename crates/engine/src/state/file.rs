@@ -12,7 +12,7 @@
 //!
 //! Version 1 is the same without texts; it is read, too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use packetloom_io::output::Output;
@@ -140,9 +140,11 @@ impl State {
         for (definition, held) in
             self.definitions.iter().enumerate().filter(|(_, held)| !held.texts.is_empty())
         {
-            let numbers = [0, 1].map(|version| {
-                let keys = held.keys(version).enumerate();
-                keys.map(|(number, key)| (key, number)).collect::<HashMap<_, _>>()
+            let named: HashSet<_> = held.texts.keys().map(|&(_, is_v6, key)| (is_v6, key)).collect();
+            // Of few entries, where few have one.
+            let numbers = [false, true].map(|is_v6| {
+                let keys = held.keys(usize::from(is_v6)).zip(0..);
+                keys.filter(|&(key, _)| named.contains(&(is_v6, key))).collect::<HashMap<_, usize>>()
             });
             let texts = held.texts.iter().filter_map(|(&(function, is_v6, key), text)| {
                 let entry = *numbers[usize::from(is_v6)].get(&key)?;
@@ -221,16 +223,14 @@ fn padded(value: &impl Serialize) -> Vec<u8> {
 
 /// Gives texts to the entries that they are of.
 fn place(texts: Vec<PlacedText>, definitions: &mut [Held]) -> Result<(), String> {
-    let keys: Vec<[Vec<_>; 2]> =
-        definitions.iter().map(|held| [0, 1].map(|version| held.keys(version).collect())).collect();
     for (definition, function, version, entry, text) in texts {
         let is_v6 = version == 6;
-        let key = keys.get(definition).and_then(|keys| keys[usize::from(is_v6)].get(entry));
         let held = definitions.get_mut(definition).filter(|held| function < held.functions.len());
+        let key = held.as_ref().and_then(|held| held.key_at(usize::from(is_v6), entry));
         let (Some(key), Some(held), 4 | 6) = (key, held, version) else {
             return Err(format!("a text of entry {entry} of definition {definition}, which is not there"));
         };
-        held.texts.insert((function, is_v6, *key), text);
+        held.texts.insert((function, is_v6, key), text);
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ mod file;
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;
+use std::slice::ChunksExact;
 use std::sync::Arc;
 
 use packetloom_nf::flows::{
@@ -187,9 +188,16 @@ impl Held {
 
     /// The keys of its entries of IPv4, or of IPv6.
     fn keys(&self, version: usize) -> impl Iterator<Item = [u64; V6]> {
-        let key_words = KEY_WORDS[version];
-        let entries = self.entries[version].chunks_exact(header_words(key_words) + self.words());
-        entries.map(move |entry| key(entry, key_words))
+        self.entries_of(version).map(move |entry| key(entry, KEY_WORDS[version]))
+    }
+
+    /// That of an entry by its number, at once.
+    fn key_at(&self, version: usize, entry: usize) -> Option<[u64; V6]> {
+        self.entries_of(version).nth(entry).map(|entry| key(entry, KEY_WORDS[version]))
+    }
+
+    fn entries_of(&self, version: usize) -> ChunksExact<'_, u64> {
+        self.entries[version].chunks_exact(header_words(KEY_WORDS[version]) + self.words())
     }
 
     /// Entries of IPv4 and of IPv6.

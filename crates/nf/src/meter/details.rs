@@ -149,6 +149,7 @@ impl Kept {
         }
         let bytes = packet.payload()?;
         let search = match self.names {
+            bits if bits & (WATCHING | LATER) == WATCHING | LATER => Search::WatchingAgain,
             bits if bits & WATCHING != 0 => Search::Watching,
             bits if bits & LATER != 0 => Search::Later,
             _ => Search::Before,
@@ -164,6 +165,7 @@ impl Kept {
         let is = match search {
             Search::Before => 0,
             Search::Watching => WATCHING,
+            Search::WatchingAgain => WATCHING | LATER,
             Search::Later => LATER,
             Search::Over | Search::FlowOver => OVER,
         };

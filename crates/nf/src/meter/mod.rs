@@ -126,7 +126,8 @@ impl FunctionSpec for Meter {
 
     fn adopt(&mut self, words: &mut [u64]) -> bool {
         let Some(number) = cpu::adopt(words) else { return false };
-        if number == 0 || number & OTHERS != 0 {
+        // As many as no run has: the next ones would be those of others.
+        if number == 0 || number >= OTHERS / 2 {
             self.give_number(words);
         } else {
             self.first = self.first.max(number + 1);

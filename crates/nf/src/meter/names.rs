@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use packetloom_export::fields::NAME_MAX;
-use packetloom_names::{Name, NameKind as Found, behind_head, for_each_question, is_dns};
+use packetloom_names::{
+    Name, NameKind as Found, begins_with_request, behind_head, for_each_question, is_dns,
+};
 use packetloom_packet::{NAMES_MAX, NameKind, protocol};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -50,6 +52,8 @@ pub(super) enum Search {
     Before,
     /// There may be a name in what came.
     Watching,
+    /// The same, and another one in what begins with a later payload.
+    WatchingAgain,
     /// There may be another one in what begins with the next payload.
     Later,
     /// There is none any more.
@@ -79,9 +83,14 @@ impl Names {
 
     /// Looks at a payload of a direction of a flow, in order.
     pub(super) fn look(&mut self, flow: u64, way: usize, search: Search, payload: Payload<'_>) -> Search {
+        if matches!(search, Search::Over | Search::FlowOver) {
+            return search;
+        }
         let is_tcp = payload.protocol == protocol::TCP;
-        if search != Search::Watching && !payload.bytes.is_empty() && is_dns(payload.ports.0, payload.ports.1)
-        {
+        let is_dns =
+            (is_tcp || payload.protocol == protocol::UDP) && is_dns(payload.ports.0, payload.ports.1);
+        let is_watching = matches!(search, Search::Watching | Search::WatchingAgain);
+        if is_dns && !is_watching && !payload.bytes.is_empty() {
             let has_messages = for_each_question(payload.bytes, is_tcp, |name| self.keep(flow, name));
             // What has no whole messages may begin anywhere in one.
             if has_messages || search == Search::Later {
@@ -91,8 +100,20 @@ impl Names {
         let (mut search, mut payload) = (search, payload);
         loop {
             let (next, kind) = self.look_once(flow, way, search, payload);
-            search = next;
-            let rest = kind.filter(|kind| *kind == Found::HttpHost).and_then(|_| behind_head(payload.bytes));
+            // One without a host may be followed by one that has it.
+            let is_request = match kind {
+                Some(kind) => kind == Found::HttpHost,
+                None => {
+                    is_tcp
+                        && matches!(next, Search::Over | Search::Later)
+                        && begins_with_request(payload.bytes)
+                }
+            };
+            search = match next {
+                Search::Over if is_request || is_dns && is_tcp => Search::Later,
+                next => next,
+            };
+            let rest = if is_request { behind_head(payload.bytes) } else { None };
             let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return search };
             let skipped = (payload.bytes.len() - rest.len()) as u32;
             payload = Payload { sequence: payload.sequence.wrapping_add(skipped), bytes: rest, ..payload };
@@ -109,7 +130,7 @@ impl Names {
     ) -> (Search, Option<Found>) {
         let (stage, begin) = match search {
             Search::Before => (Stage::Before, payload.begin),
-            Search::Watching => (Stage::Watching, None),
+            Search::Watching | Search::WatchingAgain => (Stage::Watching, None),
             Search::Later => (Stage::Before, None),
             Search::Over | Search::FlowOver => return (search, None),
         };
@@ -124,7 +145,10 @@ impl Names {
                 Search::FlowOver
             }
             (_, Some(Found::HttpHost | Found::DnsQuery)) => Search::Later,
-            (Stage::Watching, None) => Search::Watching,
+            (Stage::Watching, None) => match search {
+                Search::Later | Search::WatchingAgain => Search::WatchingAgain,
+                _ => Search::Watching,
+            },
             (Stage::Before, None) => search,
             // What began like one may be followed by one.
             (Stage::Over, None) if payload.protocol == protocol::TCP && search != Search::Before => {

@@ -219,7 +219,7 @@ fn detail_words(details: &Details, search: Search) -> [u64; 6] {
     bytes.push(match search {
         Search::Before | Search::Watching => 0,
         Search::Over | Search::FlowOver => 2,
-        Search::Later => 8,
+        Search::Later | Search::WatchingAgain => 8,
     });
     bytes.resize(40, 0);
     bytes.extend(details.fragments.to_ne_bytes());

@@ -342,7 +342,11 @@ impl FunctionSpec for Strings {
     }
 
     fn input_paths(&self) -> Vec<&Path> {
-        self.path.iter().chain(&self.list.settings.compiled).map(|path| &**path).collect()
+        self.path.iter().map(|path| &**path).collect()
+    }
+
+    fn kept_path(&self) -> Option<&Path> {
+        self.list.settings.compiled.as_deref()
     }
 
     fn make_ready(&self, _names: Option<&PortNames>) {

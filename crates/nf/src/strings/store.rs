@@ -64,16 +64,15 @@ impl Store {
         };
         let matcher = Matcher::new(patterns.clone());
         // What is not a compiled set is somebody's.
-        let written = match why {
-            Some(Unusable::Foreign) => Ok(()),
-            _ => self.write(&matcher),
-        };
+        let is_foreign = matches!(why, Some(Unusable::Foreign));
+        let written = if is_foreign { Ok(()) } else { self.write(&matcher) };
+        let what = if is_foreign || written.is_err() { "not written" } else { "written" };
         let warning = match (written, why) {
             (Err(error), _) => Some(format!("the compiled set is not kept: {error}")),
             (Ok(()), Some(why)) => Some(format!("{path}: {why}; compiled again")),
             (Ok(()), None) => None,
         };
-        self.tell(format!("the compiled set is written to {path}"), warning);
+        self.tell(format!("the compiled set is {what} to {path}"), warning);
         matcher
     }
 

@@ -470,7 +470,8 @@ fn unsupported(rule: &mut Rule, name: &[u8]) {
         // It may be the name of a field, of the content before it or of those that follow.
         rule.has_other_field = true;
         rule.buffer = Some(OTHER_FIELD);
-        if let Some(content) = rule.contents.last_mut().filter(|_| !rule.is_sticky) {
+        let last = rule.contents.last_mut().filter(|content| !rule.is_sticky && content.buffer.is_none());
+        if let Some(content) = last {
             content.buffer = Some(OTHER_FIELD);
         }
     }
