@@ -154,6 +154,8 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         format: Default::default(),
         by_fast_pattern: false,
         ignore_case: false,
+        compiled: None,
+        look_in: Default::default(),
         named: strings::Named::All,
         within: strings::Within::Stream,
         action: if has_all_fields { alerts::Action::Drop } else { alerts::Action::Pass },
