@@ -485,6 +485,14 @@ impl<'a> Bench<'a> {
                 note(&self);
                 let (mut totals, records, counted) = self.finish()?;
                 let low = Held::new(&trial, totals, records, counted);
+                let most = MOST / (rate * HIGH * 1e6);
+                if options.hold.as_secs_f64() > most {
+                    return Err(Error::Forward(format!(
+                        "{:.2} Mpps for {:?} are more packets than can be counted; expected --hold {most:.0}s or less",
+                        rate * HIGH,
+                        options.hold
+                    )));
+                }
                 // A process of its own, so that all that it counts is of this rate.
                 let mut alone = Bench::new(options, contender, stop)?;
                 let trial = alone.at(rate * HIGH, options.hold, BATCH)?;
