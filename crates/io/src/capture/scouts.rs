@@ -28,40 +28,29 @@ pub(super) struct Scouts {
     /// Where the section of the first one begins: the reader has not come there.
     begin: usize,
     turn: usize,
-    are_sent: bool,
     /// Whether none of them knew where to begin: they would search in vain.
     are_lost: bool,
-    /// Bytes of a record.
+    /// Bytes of a record, on average of those that were counted last.
     mean: usize,
-    /// Records that were read since that was decided, and their bytes.
+    /// Records that were read since then, and their bytes.
     records: u64,
     bytes: usize,
 }
 
 impl Default for Scouts {
     fn default() -> Self {
-        Self {
-            at: [usize::MAX; SCOUTS],
-            begin: 0,
-            turn: 0,
-            are_sent: false,
-            are_lost: false,
-            mean: 0,
-            records: 0,
-            bytes: 0,
-        }
+        Self { at: [usize::MAX; SCOUTS], begin: 0, turn: 0, are_lost: false, mean: 0, records: 0, bytes: 0 }
     }
 }
 
 impl Scouts {
-    /// Takes note of so many records with so many bytes: whether it is worth it.
+    /// Takes note of so many records with so many bytes.
     #[inline]
     pub(super) fn observe(&mut self, records: u64, bytes: usize) {
         self.records += records;
         self.bytes += bytes;
         if self.records >= JUDGED {
             self.mean = self.bytes / self.records as usize;
-            self.are_sent = LONG.contains(&self.mean) && !self.are_lost;
             (self.records, self.bytes) = (0, 0);
         }
     }
@@ -76,7 +65,7 @@ impl Scouts {
         next: impl Fn(usize) -> Option<usize>,
         guess: impl Fn(Range<usize>) -> Option<usize>,
     ) {
-        if !self.are_sent {
+        if self.are_lost || !LONG.contains(&self.mean) {
             return;
         }
         if position >= self.begin {
@@ -104,7 +93,6 @@ impl Scouts {
             self.are_lost &= place.is_none();
             *at = place.unwrap_or(usize::MAX);
         }
-        self.are_sent = !self.are_lost;
     }
 }
 
