@@ -328,6 +328,8 @@ pub(crate) fn payload_in(batch: &Batch, index: usize) -> Option<Payload<'_>> {
 pub(crate) struct OracleWatches<F: Follow = Watch> {
     watches: Watches<F>,
     lives: HashMap<u64, Life>,
+    /// Lives of flows, and whether they are dropped.
+    flows: HashMap<u64, bool>,
 }
 
 /// What is known of a life of a flow.
@@ -345,7 +347,28 @@ pub(crate) fn payload_of_oracle(packet: &OraclePacket) -> Option<Payload<'_>> {
 
 impl<F: Follow> OracleWatches<F> {
     pub(crate) fn new(wanted: F::Wanted) -> Self {
-        Self { watches: Watches::new(wanted), lives: HashMap::new() }
+        Self { watches: Watches::new(wanted), lives: HashMap::new(), flows: HashMap::new() }
+    }
+
+    /// Whether a life of a flow, which has begun, is dropped.
+    pub(crate) fn is_dropped(&mut self, life: u64) -> bool {
+        *self.flows.entry(life).or_default()
+    }
+
+    /// Drops the rest of a life of a flow.
+    pub(crate) fn drop_flow(&mut self, life: u64) {
+        self.end(life);
+        self.flows.insert(life, true);
+    }
+
+    /// The words of a [`Followed`] that has no watch.
+    pub(crate) fn save(&self, life: u64) -> Option<Vec<u64>> {
+        self.flows.get(&life).map(|&is_dropped| vec![u64::from(is_dropped), 0])
+    }
+
+    /// What [`Self::save`] has said.
+    pub(crate) fn load(&mut self, life: u64, words: &[u64]) {
+        self.flows.insert(life, words[0] % 2 == 1);
     }
 
     /// Directions in which it took too much to find anything, and those for which there was no memory.
@@ -355,6 +378,7 @@ impl<F: Follow> OracleWatches<F> {
 
     /// Forgets a life of a flow.
     pub(crate) fn end(&mut self, life: u64) {
+        self.flows.remove(&life);
         self.lives.remove(&life);
         self.watches.end(life);
     }

@@ -1,6 +1,5 @@
 //! The slow forms. That names are found and looked up as they should be is tested in `packetloom-names` and `packetloom-domains`.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use packetloom_names::{Name, Watch};
@@ -64,32 +63,29 @@ impl Oracle for DomainsOracle {
 pub(super) struct FlowsOracle {
     alone: DomainsOracle,
     watches: OracleWatches,
-    /// Lives of flows, and whether they are dropped.
-    flows: HashMap<u64, bool>,
 }
 
 impl FlowsOracle {
     pub(super) fn new(names: Arc<Names>) -> Self {
-        Self { alone: DomainsOracle::new(names), watches: OracleWatches::new(()), flows: HashMap::new() }
+        Self { alone: DomainsOracle::new(names), watches: OracleWatches::new(()) }
     }
 }
 
 impl FlowOracle for FlowsOracle {
     fn save(&self, life: u64) -> Option<Vec<u64>> {
-        self.flows.get(&life).map(|&is_dropped| vec![u64::from(is_dropped), 0])
+        self.watches.save(life)
     }
 
     fn forget(&mut self, life: u64) {
-        self.flows.remove(&life);
         self.watches.end(life);
     }
 
     fn load(&mut self, life: u64, words: &[u64]) {
-        self.flows.insert(life, words[0] % 2 == 1);
+        self.watches.load(life, words);
     }
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
-        if *self.flows.entry(flow.life).or_default() {
+        if self.watches.is_dropped(flow.life) {
             self.alone.logged = None;
             self.alone.report.flows.get_or_insert_default().dropped += 1;
             return Verdict::Drop(DropReason::Domains);
@@ -98,8 +94,7 @@ impl FlowOracle for FlowsOracle {
         let verdict = self.alone.judge(packet, name.as_ref());
         let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
         if !verdict.is_pass() && name.is_some_and(|name| drops_flow(protocol, name.kind)) {
-            self.watches.end(flow.life);
-            self.flows.insert(flow.life, true);
+            self.watches.drop_flow(flow.life);
         }
         verdict
     }

@@ -323,34 +323,31 @@ pub(super) struct FieldsOracle {
     field: Field,
     alone: StringsOracle,
     watches: OracleWatches<FieldWatch>,
-    /// Lives of flows, and whether they are dropped.
-    flows: HashMap<u64, bool>,
 }
 
 impl FieldsOracle {
     pub(super) fn new(list: Arc<List>, field: Field) -> Self {
         let watches = OracleWatches::new(field);
-        Self { field, alone: StringsOracle::new(list), watches, flows: HashMap::new() }
+        Self { field, alone: StringsOracle::new(list), watches }
     }
 }
 
 impl FlowOracle for FieldsOracle {
     fn save(&self, life: u64) -> Option<Vec<u64>> {
-        self.flows.get(&life).map(|&is_dropped| vec![u64::from(is_dropped), 0])
+        self.watches.save(life)
     }
 
     fn forget(&mut self, life: u64) {
-        self.flows.remove(&life);
         self.watches.end(life);
     }
 
     fn load(&mut self, life: u64, words: &[u64]) {
-        self.flows.insert(life, words[0] % 2 == 1);
+        self.watches.load(life, words);
     }
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         self.alone.logged.clear();
-        if *self.flows.entry(flow.life).or_default() {
+        if self.watches.is_dropped(flow.life) {
             self.alone.report.flows.get_or_insert_default().dropped += 1;
             return Verdict::Drop(DropReason::Strings);
         }
@@ -363,8 +360,7 @@ impl FlowOracle for FieldsOracle {
         };
         let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
         if !verdict.is_pass() && drops_flow(&self.alone.list, self.field, protocol) {
-            self.watches.end(flow.life);
-            self.flows.insert(flow.life, true);
+            self.watches.drop_flow(flow.life);
         }
         verdict
     }
