@@ -107,7 +107,7 @@ impl Embedded {
 
     fn start(plan: Plan, lines: Vec<Lines>) -> Self {
         let chain = plan.chain();
-        let size = chain.settings.run.batch().get();
+        let size = chain.settings.run.batch.get();
         let logs = chain.functions().iter().map(|function| (function.log(), String::new())).collect();
         let worker = Worker::new(&plan, &Shared::new(&plan, 1, size), 0);
         Self {

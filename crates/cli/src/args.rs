@@ -1698,7 +1698,7 @@ pub(crate) struct BenchMeterArgs {
     #[command(flatten)]
     pub(crate) rounds: Rounds,
     /// Packets of a batch
-    #[arg(long, value_name = "N", default_value = "256")]
+    #[arg(long, value_name = "N", default_value = "512")]
     pub(crate) batch: BatchSize,
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N", default_value = "1")]

@@ -122,7 +122,7 @@ fn as_much_is_said_as_is_asked_for() {
         "packetloom: 1 acl     1 rules of ",
         "f.rules: 1 rules of format native, tables of ",
         "packetloom: flows     5-tuple: ",
-        "packetloom: device    cpu, batches of 256",
+        "packetloom: device    cpu, batches of 512",
         "edge.pcap: ",
         " bytes, mapped\n",
     ] {

@@ -360,7 +360,7 @@ fn a_bad_chain_changes_nothing() {
         ("[[chain]]\nnf = \"none\"\n".into(), "bad.toml:2: nf is \"none\""),
         (balancer("198.51.100.8"), "sink is none; expected"),
         (format!("{sink}[run]\nworkers = 3\n"), "workers is 3; expected 1, which stays for the whole run"),
-        (format!("{sink}[run]\nbatch = 3\n"), "batch is 3; expected 256"),
+        (format!("{sink}[run]\nbatch = 3\n"), "batch is 3; expected 512"),
         (
             format!("{sink}[[chain]]\nnf = \"meter\"\noutput = \"flows\"\n"),
             "expected files that the run began with",

@@ -397,8 +397,8 @@ pub struct Run {
     pub device: Device,
     /// Worker threads.
     pub workers: Workers,
-    /// Packets of a batch on the processor: 256 unless given, 512 with eight workers or more. Those for a device follow the load.
-    pub batch: Option<BatchSize>,
+    /// Packets of a batch on the processor: 512 unless given. Those for a device follow the load.
+    pub batch: BatchSize,
     /// How long a batch may take from when it was read to its verdicts, where a device is used: batches are made smaller until they are
     /// in time.
     pub max_latency: Option<Span>,
@@ -502,7 +502,7 @@ impl Default for Run {
         Self {
             device: Device::Cpu,
             workers: Workers::clamped(1),
-            batch: None,
+            batch: BatchSize::clamped(512),
             max_latency: None,
             device_timeout: None,
             device_copy_every: None,
@@ -523,11 +523,6 @@ impl Default for Run {
 }
 
 impl Run {
-    /// Packets of a batch on the processor: 256 unless given. From eight workers on twice as many, which are dealt out to all of them.
-    pub fn batch(&self) -> BatchSize {
-        self.batch.unwrap_or_else(|| BatchSize::clamped(if self.workers.get() < 8 { 256 } else { 512 }))
-    }
-
     /// When captures, records and logs go on in another file, if they do.
     pub fn rotation(&self) -> Option<Rotation> {
         let every = self.rotate_every.and_then(Span::limit);

@@ -120,7 +120,7 @@ impl Plan {
     /// Which functions run where.
     fn placement(&self) -> String {
         let run = &self.chain.settings.run;
-        let (Run { device, max_latency, .. }, batch) = (run, run.batch());
+        let Run { device, max_latency, batch, .. } = run;
         let functions = &self.chain.functions;
         let numbers = |from: usize, to: usize| match to - from {
             1 => format!("function {to}"),

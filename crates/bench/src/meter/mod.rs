@@ -119,7 +119,7 @@ pub fn run(options: &Options, stop: &Stop) -> Result<Measurement, Error> {
     Ok(Measurement {
         workload: options.workload.clone(),
         classifier: None,
-        batch: options.run.batch().get(),
+        batch: options.run.batch.get(),
         device: "cpu",
         packets,
         passes: 1,

@@ -428,7 +428,7 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             export: Vec::new(),
             reports: None,
         },
-        run: Run { batch: Some(args.batch), workers: args.workers, ..Run::default() },
+        run: Run { batch: args.batch, workers: args.workers, ..Run::default() },
         rounds: args.rounds.rounds.get(),
         workload: format!("meter {workload}"),
     };

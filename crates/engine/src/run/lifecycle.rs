@@ -592,7 +592,7 @@ impl Plan {
             ("device", own.run.device.to_string(), old.run.device.to_string()),
             ("workers", own.run.workers.to_string(), old.run.workers.to_string()),
             ("idle", own.run.idle.name().into(), old.run.idle.name().into()),
-            ("batch", own.run.batch().to_string(), old.run.batch().to_string()),
+            ("batch", own.run.batch.to_string(), old.run.batch.to_string()),
             ("max_latency", span(own.run.max_latency), span(old.run.max_latency)),
             ("device_timeout", span(own.run.device_timeout), span(old.run.device_timeout)),
             ("device_copy_every", span(own.run.device_copy_every), span(old.run.device_copy_every)),

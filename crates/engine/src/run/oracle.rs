@@ -377,7 +377,7 @@ pub(super) fn run(
     if let Some(state) = lifecycle.restored() {
         slow.restore(lifecycle.chain(), state, 0);
     }
-    let mut batch = Batch::new(lifecycle.chain().settings.run.batch().get());
+    let mut batch = Batch::new(lifecycle.chain().settings.run.batch.get());
     let mut number: u64 = 0;
     loop {
         let at = intake.position();

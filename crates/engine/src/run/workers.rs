@@ -42,7 +42,7 @@ const PENDING: usize = 4;
 
 /// Packets of a batch: a worker's share of it is as large as the batches of one worker.
 fn size(plan: &Plan) -> usize {
-    let batch = plan.chain().settings.run.batch().get();
+    let batch = plan.chain().settings.run.batch.get();
     (batch * plan.workers()).min(MAX_BATCH).max(batch)
 }
 

@@ -156,7 +156,7 @@ impl Runner {
             live: intake.source.is_live(),
             goes_on: intake.source.now().is_some(),
             room,
-            batch: run.batch().get(),
+            batch: run.batch.get(),
             policy: run.policy(),
             functions: 0,
             parses_before: false,
