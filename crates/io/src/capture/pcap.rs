@@ -99,11 +99,17 @@ impl Decoder {
     /// What comes next then is no whole frame, or has no room: see [`Decoder::step`].
     pub(super) fn frames(&mut self, bytes: &[u8], position: usize, batch: &mut Batch) -> usize {
         let mut scouts = self.scouts;
-        let seconds = self.seconds(bytes, position).unwrap_or(0);
-        let next = |at| self.next(bytes, at);
-        let guess = |range| self.guess(bytes, range, seconds);
-        let beside = |at| scouts.go_on(bytes, at, next, guess);
-        let Taken { frames, bytes: len } = self.take_all(bytes, position..usize::MAX, batch, beside);
+        let range = position..usize::MAX;
+        let Taken { frames, bytes: len } = if scouts.are_out() {
+            let seconds = self.seconds(bytes, position).unwrap_or(0);
+            let next = |at| self.next(bytes, at);
+            let guess = |range| self.guess(bytes, range, seconds);
+            let beside = |at| scouts.go_on(bytes, at, next, guess);
+            self.take_all(bytes, range, batch, beside)
+        } else {
+            // A loop without them.
+            self.take_all(bytes, range, batch, |_| {})
+        };
         scouts.observe(frames, len);
         self.scouts = scouts;
         self.count(frames);

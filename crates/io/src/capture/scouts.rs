@@ -55,6 +55,12 @@ impl Scouts {
         }
     }
 
+    /// Whether records are so long that they are sent, and they find their way.
+    #[inline]
+    pub(super) fn are_out(&self) -> bool {
+        !self.are_lost && LONG.contains(&self.mean)
+    }
+
     /// Has some of them go on to the next record each, while the reader is at a position; `next` is where the record behind one begins. Sends
     /// them on behind what they went through when the reader comes there: `guess` finds a place in a range at which a record seems to begin.
     #[inline]
@@ -65,7 +71,7 @@ impl Scouts {
         next: impl Fn(usize) -> Option<usize>,
         guess: impl Fn(Range<usize>) -> Option<usize>,
     ) {
-        if self.are_lost || !LONG.contains(&self.mean) {
+        if !self.are_out() {
             return;
         }
         if position >= self.begin {
