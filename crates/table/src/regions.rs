@@ -64,17 +64,20 @@ impl Regions {
     }
 }
 
+/// Places in the memory of a device that have an entry, with keys of `key_words` words; `words` each.
+pub fn live(memory: &[u64], key_words: usize, words: usize) -> impl Iterator<Item = &[u64]> {
+    memory.chunks_exact(words).filter(move |entry| entry[key_words - 1] & LIVE != 0)
+}
+
 /// The entries in the memory of a device with keys of `W` words, as they lie there; `words` each.
 pub fn entries<const W: usize>(memory: &[u64], words: usize) -> impl Iterator<Item = Entry<'_, W>> {
-    let live = |entry: &&[u64]| entry[W - 1] & LIVE != 0;
-    memory.chunks_exact(words).filter(live).map(states::Entry::new)
+    live(memory, W, words).map(states::Entry::new)
 }
 
 /// The same apart from that memory, as [`States::save`](states::States::save) has them: of each the header and `state_words` words.
 pub fn save<const W: usize>(memory: &[u64], words: usize, state_words: usize) -> Vec<u64> {
-    let live = memory.chunks_exact(words).filter(|entry| entry[W - 1] & LIVE != 0);
     let mut saved = Vec::new();
-    for entry in live {
+    for entry in live(memory, W, words) {
         let at = saved.len();
         saved.extend(&entry[..header_words(W) + state_words]);
         saved[at + W - 1] &= HEAD;

@@ -231,6 +231,20 @@ pub trait Packet {
     fn slot(&mut self) -> &mut Slot;
 }
 
+/// Where the place of an entry that is put in probably is.
+#[derive(Clone, Copy)]
+struct Coming(Slot);
+
+impl Packet for Coming {
+    fn now(&self) -> u64 {
+        0
+    }
+
+    fn slot(&mut self) -> &mut Slot {
+        &mut self.0
+    }
+}
+
 /// Words of a line.
 const LINE_WORDS: usize = size_of::<Line>() / 8;
 
@@ -607,11 +621,39 @@ impl<const W: usize> States<W> {
         self.groups.len()
     }
 
-    /// Puts in an entry of another table with the same functions, in the place of the one of its flow if there is one; whether its key has the
-    /// form of these, and there was room, which there is for a fourth more than else: tables in regions may hold somewhat more. One that grows
-    /// does so where it has to. Counted are entries that have to go for it.
-    pub fn put(&mut self, entry: Entry<'_, W>) -> bool {
-        let flow = Hashed { key: entry.key(), hash: self.hash(&entry.key()) };
+    /// Puts in entries of another table with the same functions, in order, each in the place of the one of its flow if there is one. `on_gone` is
+    /// shown those whose key does not have the form of these, and those for which there was no room, which there is for a fourth more than
+    /// else: tables in regions may hold somewhat more. One that grows does so where it has to. Counted are entries that have to go for others.
+    pub fn put_all<'a>(
+        &mut self,
+        entries: impl IntoIterator<Item = Entry<'a, W>>,
+        mut on_gone: impl FnMut(Entry<'a, W>),
+    ) {
+        let mut entries = entries.into_iter();
+        let (mut coming, mut flows) = (Vec::with_capacity(TOGETHER), Vec::with_capacity(TOGETHER));
+        let mut places = [Coming(NO_SLOT); TOGETHER];
+        loop {
+            coming.clear();
+            flows.clear();
+            coming.extend(entries.by_ref().take(TOGETHER));
+            if coming.is_empty() {
+                return;
+            }
+            flows.extend(coming.iter().map(|entry| {
+                let key = entry.key();
+                Hashed { key, hash: self.hash(&key) }
+            }));
+            self.prefetch(&flows);
+            self.prefetch_entries(&flows, &mut places);
+            for (&entry, flow) in coming.iter().zip(&flows) {
+                if !self.put(entry, flow) {
+                    on_gone(entry);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, entry: Entry<'_, W>, flow: &Hashed<W>) -> bool {
         if !self.form.is_of(&flow.key) {
             return false;
         }
@@ -621,7 +663,7 @@ impl<const W: usize> States<W> {
             self.grow(needed, 0);
         }
         let counts = self.counts;
-        let slot = with_table!(self, |table| table.make(&flow, entry.last()));
+        let slot = with_table!(self, |table| table.make(flow, entry.last()));
         let Counts { expired, evicted, .. } = self.counts;
         self.counts = Counts { expired, evicted, ..counts };
         let Some(slot) = slot else { return false };

@@ -128,13 +128,14 @@ fn restore<'a, const W: usize>(
     if entries.len() > capacity {
         entries.sort_unstable_by_key(|entry| (Reverse(entry.last()), entry.key()));
     }
+    let without_room = entries.split_off(capacity.min(entries.len()));
     let mut gone = 0;
-    for (number, entry) in entries.into_iter().enumerate() {
-        if number >= capacity || !states.put(entry) {
-            on_gone(entry);
-            gone += 1;
-        }
-    }
+    let mut on_gone = |entry| {
+        on_gone(entry);
+        gone += 1;
+    };
+    states.put_all(entries, &mut on_gone);
+    without_room.into_iter().for_each(on_gone);
     gone
 }
 
@@ -261,13 +262,12 @@ impl Flows {
         self.v4.counts() + self.v6.counts()
     }
 
-    /// Takes over the flows that a device keeps, with `words` words for each, from its memory as it lies there, and what its tables counted.
+    /// Takes over the flows that a device keeps, with `words` words for each, entries as they lie in its memory, and what its tables counted.
     pub fn take_over(&mut self, [v4, v6]: [&[u64]; 2], words: usize, counts: Counts) {
         // One for which there is no room is one that had to go.
-        let put_v4 = |entry| u64::from(!self.v4.put(entry));
-        let gone = regions::entries::<V4>(v4, entry_bytes(V4, words) / 8).map(put_v4).sum::<u64>();
-        let put_v6 = |entry| u64::from(!self.v6.put(entry));
-        let gone = gone + regions::entries::<V6>(v6, entry_bytes(V6, words) / 8).map(put_v6).sum::<u64>();
+        let mut gone = 0;
+        self.v4.put_all(regions::entries(v4, entry_bytes(V4, words) / 8), |_| gone += 1);
+        self.v6.put_all(regions::entries(v6, entry_bytes(V6, words) / 8), |_| gone += 1);
         self.v4.add(Counts { evicted: counts.evicted + gone, ..counts });
     }
 

@@ -998,15 +998,18 @@ impl Stateful {
     /// Where the device fails.
     pub(super) fn state_in(&self, queue: &mut Queue, snapshot: &Snapshot) -> Result<State, Error> {
         let mut way = self.device.share(CHUNK)?;
-        let mut counted = vec![0u64; self.counter_count];
-        read(queue, &snapshot.counted, &mut way, &mut counted)?;
+        let mut counted = Vec::with_capacity(self.counter_count);
+        read(queue, &snapshot.counted, &mut way, 1, |words| counted.extend_from_slice(words))?;
         let counts = counted[self.counts_at()..].chunks_exact(4);
         let tables = self.tables.iter().zip(&snapshot.entries);
         let definitions = tables.zip(counts).map(|((tables, kept), counts)| {
             let mut entries = [Vec::new(), Vec::new()];
-            for ((entries, memory), words) in entries.iter_mut().zip(kept).zip(tables.entry_words) {
-                *entries = vec![0u64; tables.regions.places() * words];
-                read(queue, memory, &mut way, entries)?;
+            let versions = kept.iter().zip([V4, V6]).zip(tables.entry_words);
+            for (entries, ((memory, key_words), words)) in entries.iter_mut().zip(versions) {
+                read(queue, memory, &mut way, words, |places| {
+                    regions::live(places, key_words, words)
+                        .for_each(|entry| entries.extend_from_slice(entry));
+                })?;
             }
             let &[created, expired, evicted, refused] = counts else { unreachable!("chunks of four") };
             Ok(Kept { entries, words: tables.words, counts: Counts { created, expired, evicted, refused } })
@@ -1068,6 +1071,7 @@ pub struct State {
 
 #[derive(Clone, Debug)]
 struct Kept {
+    /// As they lie in the device's memory, some places without one among them, perhaps.
     entries: [Vec<u64>; 2],
     words: usize,
     counts: Counts,
@@ -1119,8 +1123,7 @@ impl Tables {
             let memory = tags.iter().chain(entries).chain(counts);
             memory.into_iter().try_for_each(|memory| queue.clear(memory))?;
             queue.finish()?;
-            let entries = self.entry_words.map(|words| vec![0; self.regions.places() * words]);
-            return Ok(Kept { entries, words: self.words, counts: held.counts });
+            return Ok(Kept { entries: [Vec::new(), Vec::new()], words: self.words, counts: held.counts });
         }
         let (words, flows, [v4, v6]) = (self.words, self.definition.max_flows, self.entry_words);
         let (v4, v4_gone) = Image::new::<V4>(&held.entries[0], words, v4, flows, self.seeds);
@@ -1166,19 +1169,26 @@ impl Lists {
     }
 }
 
-/// Copies all words of a device's memory to this machine by memory that both share: other threads use the device meanwhile, which drivers let wait
-/// for copies to memory that is not.
-fn read(queue: &mut Queue, from: &Memory, way: &mut Shared, words: &mut [u64]) -> Result<(), Error> {
-    let mut at = 0;
-    for words in words.chunks_mut(way.len() / 8) {
-        let bytes = bytemuck::cast_slice_mut(words);
-        queue.copy_out(from, at..at + bytes.len(), way, 0)?;
+/// Copies all words of a device's memory to this machine, piece by piece, each a whole number of things of so many words: by memory that both
+/// share, as other threads use the device meanwhile, which drivers let wait for copies to memory that is not.
+fn read(
+    queue: &mut Queue,
+    from: &Memory,
+    way: &mut Shared,
+    words: usize,
+    mut take: impl FnMut(&[u64]),
+) -> Result<(), Error> {
+    let mut piece = vec![0u64; way.len() / 8 / words * words];
+    for at in (0..from.len()).step_by(piece.len() * 8) {
+        let bytes = (from.len() - at).min(piece.len() * 8);
+        queue.copy_out(from, at..at + bytes, way, 0)?;
         let begin = Instant::now();
         if !queue.finish_within(READ_LIMIT)? {
             return Err(late(begin));
         }
-        way.read(0, bytes);
-        at += bytes.len();
+        let piece = &mut piece[..bytes / 8];
+        way.read(0, bytemuck::cast_slice_mut(piece));
+        take(piece);
     }
     Ok(())
 }
