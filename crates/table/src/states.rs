@@ -384,19 +384,19 @@ impl<const W: usize> States<W> {
         }
     }
 
-    /// A table that begins small and [grows](States::reserve) with its flows, up to `capacity` of them; it evicts at capacity. Otherwise as
-    /// [`States::new`].
+    /// A table that begins small and [grows](States::reserve) with its flows, up to `capacity` of them. Otherwise as [`States::new`].
     pub fn growing(
         form: KeyForm,
         capacity: usize,
         state_words: usize,
         timeout: u64,
+        when_full: WhenFull,
         seeds: [u64; 2],
     ) -> Self {
         let stride = entry_bytes(form.words(W), state_words) / 64;
         let most = capacity.clamp(1, MAX_LINES / stride);
         let first = most.min(FIRST_CAPACITY);
-        let mut states = Self::new(form, first, FIRST_BATCH, state_words, timeout, WhenFull::Evict, seeds);
+        let mut states = Self::new(form, first, FIRST_BATCH, state_words, timeout, when_full, seeds);
         states.capacity = most;
         states.renew();
         states

@@ -365,7 +365,7 @@ fn entries_of_another_table_are_found() {
 #[test]
 fn a_table_that_grows_is_a_map() {
     fn grows<const W: usize>(form: KeyForm, capacity: usize, flows: u64) {
-        let mut table = States::<W>::growing(form, capacity, WORDS, u64::MAX, SEEDS);
+        let mut table = States::<W>::growing(form, capacity, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
         let mut map: HashMap<u64, [u64; 2]> = HashMap::new();
         let (mut random, mut from) = (1u64, 0);
         for number in 0.. {
@@ -397,7 +397,7 @@ fn a_table_that_grows_is_a_map() {
             map.iter().map(|(&flow, &counted)| (key::<W>(form, flow), counted)).collect();
         assert_eq!(held, counted);
         // Another one grows with what it takes over.
-        let mut other = States::<W>::growing(form, capacity, WORDS, u64::MAX, SEEDS);
+        let mut other = States::<W>::growing(form, capacity, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
         let mut saved = Vec::new();
         table.save(WORDS, &mut saved);
         let entries = saved.chunks_exact(header_words(W) + WORDS).map(Entry::<W>::new);
@@ -417,7 +417,7 @@ fn a_table_that_grows_is_a_map() {
 #[test]
 fn a_table_that_grew_as_far_as_it_may_evicts() {
     for capacity in [1, 2, 1_024, 3_000] {
-        let mut table = States::<2>::growing(KeyForm::Whole, capacity, WORDS, u64::MAX, SEEDS);
+        let mut table = States::<2>::growing(KeyForm::Whole, capacity, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
         let mut ended = 0;
         for number in 0..20u64 {
             let batch: Packets = (0..500).map(|flow| (500 * number + flow, number, true)).collect();
@@ -439,7 +439,7 @@ fn a_table_that_grew_as_far_as_it_may_evicts() {
 /// What ended is shown with what packets brought to it that came before, though they were looked up together.
 #[test]
 fn what_ended_is_shown_as_it_is_at_the_end_of_the_batch() {
-    let mut table = States::<2>::growing(KeyForm::Whole, 2, WORDS, 100, SEEDS);
+    let mut table = States::<2>::growing(KeyForm::Whole, 2, WORDS, 100, WhenFull::Evict, SEEDS);
     let shown = |table: &mut States<2>, packets: &[(u64, u64)]| -> Vec<_> {
         table.reserve(packets.len());
         let hashed = |flow| {
@@ -480,7 +480,7 @@ fn what_ended_is_shown_as_it_is_at_the_end_of_the_batch() {
 #[test]
 fn a_sweep_ends_what_is_dead() {
     for form in FORMS {
-        let mut table = States::<5>::growing(form, 10_000, WORDS, 100, SEEDS);
+        let mut table = States::<5>::growing(form, 10_000, WORDS, 100, WhenFull::Evict, SEEDS);
         for number in 0..30u64 {
             let batch: Packets = (0..100).map(|flow| (100 * number + flow, number * 10, true)).collect();
             table.reserve(batch.len());
@@ -500,7 +500,7 @@ fn a_sweep_ends_what_is_dead() {
         }
         assert_eq!((ended, table.len(), table.counts().expired), (2_000, 1_000, 2_000));
         // Where there is no timeout, nothing is ever dead.
-        let mut table = States::<5>::growing(form, 10_000, WORDS, u64::MAX, SEEDS);
+        let mut table = States::<5>::growing(form, 10_000, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
         feed(form, &mut table, &vec![(1, 0, true)], Asked::Along);
         table.sweep(0, table.groups(), 1_000, u64::MAX);
         assert_eq!((table.ended().count(), table.len()), (0, 1));

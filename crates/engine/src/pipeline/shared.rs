@@ -10,6 +10,7 @@ use packetloom_nf::{Form, Report};
 use packetloom_packet::Batch;
 
 use super::{Counted, Expiry, Worker, WorkerReport};
+use crate::chain::Origin;
 use crate::layout::{Part, Used};
 use crate::{Chain, Error, Plan, State};
 
@@ -76,7 +77,11 @@ impl Shared {
                 Tables::OfOne { flows, cursor, sweep }
             }
             None => {
-                let flows = Flows::new(&used.definition, workers, self.batch, words, seeds());
+                // Entries move when tables grow. Packets of captures can wait for that.
+                let flows = match chain.settings.source {
+                    Some(Origin::Captures(_)) => Flows::growing(&used.definition, workers, words, seeds()),
+                    _ => Flows::new(&used.definition, workers, self.batch, words, seeds()),
+                };
                 Tables::Own { cursor: Cursor::new(&flows), flows }
             }
         }
@@ -216,7 +221,7 @@ impl Tables {
     /// Takes the flows of a batch's packets as they come to the function that has these to itself, and has it `select` some.
     pub(crate) fn arrive_late(&mut self, batch: &Batch, select: impl FnOnce(&Batch, &mut Cursor)) {
         if let Self::OfOne { flows, cursor, .. } = self {
-            cursor.extract_keys_growing(batch, flows);
+            cursor.extract_keys(batch, flows);
             select(batch, cursor);
         }
     }

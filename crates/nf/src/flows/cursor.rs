@@ -310,21 +310,17 @@ impl Cursor {
         Self { by: flows.by, any_dropped: false, v4: Family::of(&flows.v4), v6: Family::of(&flows.v6) }
     }
 
-    /// As [`Cursor::extract_keys`] where tables [grow](Flows::growing), for which there is room then.
-    pub fn extract_keys_growing(&mut self, batch: &Batch, flows: &mut Flows) {
-        flows.v4.reserve(batch.v4().keys.len());
-        flows.v6.reserve(batch.v6().keys.len());
-        self.extract_keys(batch, flows);
-    }
-
     /// Leaves out packets that arrived, before they are looked up: all but those that `keeps` holds by their index in the batch.
     pub fn retain(&mut self, keeps: impl Fn(u32) -> bool) {
         self.v4.retain_if(|packet| keeps(packet.frame));
         self.v6.retain_if(|packet| keeps(packet.frame));
     }
 
-    /// Takes the flows of a batch's packets as they came to the chain, and starts to look for them.
-    pub fn extract_keys(&mut self, batch: &Batch, flows: &Flows) {
+    /// Takes the flows of a batch's packets as they came to the chain, and starts to look for them. There is room for them then in tables
+    /// that [grow](Flows::growing).
+    pub fn extract_keys(&mut self, batch: &Batch, flows: &mut Flows) {
+        flows.v4.reserve(batch.v4().keys.len());
+        flows.v6.reserve(batch.v6().keys.len());
         self.extract_keys_elsewhere(batch);
         flows.v4.prefetch(&self.v4.flows);
         flows.v6.prefetch(&self.v6.flows);

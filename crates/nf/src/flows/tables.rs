@@ -87,11 +87,11 @@ pub struct Sweep {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Forgotten([usize; 2]);
 
-/// A table for one worker of `workers`.
-fn fixed<const W: usize>(
+/// A table for one worker of `workers`: with room for batches of so many packets from the beginning, or one that begins small.
+fn table<const W: usize>(
     definition: &Definition,
     workers: usize,
-    batch: usize,
+    batch: Option<usize>,
     words: usize,
     seeds: [u64; 2],
 ) -> States<W> {
@@ -101,19 +101,11 @@ fn fixed<const W: usize>(
         WhenFull::DropNew | WhenFull::PassNew => states::WhenFull::Refuse,
     };
     let share = definition.max_flows.div_ceil(workers.max(1));
-    States::new(definition.by.key_form(), share, batch, words, timeout, when_full, seeds)
-}
-
-/// One that begins small.
-fn growing<const W: usize>(
-    definition: &Definition,
-    workers: usize,
-    words: usize,
-    seeds: [u64; 2],
-) -> States<W> {
-    let timeout = definition.timeout.limit().unwrap_or(u64::MAX);
-    let share = definition.max_flows.div_ceil(workers.max(1));
-    States::growing(definition.by.key_form(), share, words, timeout, seeds)
+    let form = definition.by.key_form();
+    match batch {
+        Some(batch) => States::new(form, share, batch, words, timeout, when_full, seeds),
+        None => States::growing(form, share, words, timeout, when_full, seeds),
+    }
 }
 
 /// Puts in entries that were saved; how many had to go, each of which `on_gone` is shown.
@@ -143,22 +135,26 @@ impl Flows {
     /// Tables for one worker of `workers`, whose functions keep `words` words for each flow, and whose batches have up to
     /// `batch` packets. Hashes are keyed by `seeds`.
     pub fn new(definition: &Definition, workers: usize, batch: usize, words: usize, seeds: [u64; 2]) -> Self {
+        Self::of(definition, workers, Some(batch), words, seeds)
+    }
+
+    /// Tables of one worker of `workers` that begin small and grow with the flows they hold. Otherwise as [`Flows::new`].
+    pub fn growing(definition: &Definition, workers: usize, words: usize, seeds: [u64; 2]) -> Self {
+        Self::of(definition, workers, None, words, seeds)
+    }
+
+    fn of(
+        definition: &Definition,
+        workers: usize,
+        batch: Option<usize>,
+        words: usize,
+        seeds: [u64; 2],
+    ) -> Self {
         Self {
             by: definition.by,
             when_full: definition.when_full,
-            v4: fixed(definition, workers, batch, words, seeds),
-            v6: fixed(definition, workers, batch, words, seeds),
-        }
-    }
-
-    /// Tables of one worker of `workers` that begin small and grow with the flows they hold; they evict at capacity. Otherwise as
-    /// [`Flows::new`].
-    pub fn growing(definition: &Definition, workers: usize, words: usize, seeds: [u64; 2]) -> Self {
-        Self {
-            by: definition.by,
-            when_full: WhenFull::EvictOldest,
-            v4: growing(definition, workers, words, seeds),
-            v6: growing(definition, workers, words, seeds),
+            v4: table(definition, workers, batch, words, seeds),
+            v6: table(definition, workers, batch, words, seeds),
         }
     }
 

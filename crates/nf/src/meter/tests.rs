@@ -84,7 +84,7 @@ impl Alone {
 
     fn process(&mut self, batch: &mut Batch, records: &mut Records<'_>) {
         let Self { function, flows, cursor, .. } = self;
-        cursor.extract_keys_growing(batch, flows);
+        cursor.extract_keys(batch, flows);
         function.select(batch, cursor);
         cursor.visit(flows, true, false, batch, |batch, flows| function.process(batch, flows, records));
         self.leave(records);

@@ -257,7 +257,7 @@ fn outcome_of(keys: &str, frames: &[Captured]) -> (Vec<Verdict>, Vec<u8>, Police
     fill(&mut batch, frames);
     batch.parse(Policy::PASS);
     let mut cursor = Cursor::new(&flows);
-    cursor.extract_keys(&batch, &flows);
+    cursor.extract_keys(&batch, &mut flows);
     cursor.visit(&mut flows, true, false, &mut batch, |batch, flows| {
         function.process(batch, flows, &mut |_| panic!("a policer has no records"));
     });
