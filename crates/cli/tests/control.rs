@@ -123,9 +123,9 @@ impl Fed {
         let pipe = OpenOptions::new().read(true).write(true).open(&fifo).expect("opened");
         let mut fed = Self { folder, child, pipe: Some(pipe) };
         fed.send(&packets::pcap(PACKETS)[..24]);
-        // Whoever asks finds it there, however long it takes to start.
+        // Whoever asks finds it there, however long it takes to start: it is bound before it listens.
         let (socket, begun) = (fed.at("run.sock"), Instant::now());
-        while !socket.exists() && begun.elapsed() < Duration::from_secs(20) {
+        while UnixStream::connect(&socket).is_err() && begun.elapsed() < Duration::from_secs(20) {
             if let Some(status) = fed.child.try_wait().expect("a child") {
                 let mut said = String::new();
                 fed.child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");

@@ -1,7 +1,7 @@
 //! What is kept of a flow while its packets are made: 56 bytes.
 
 use super::endpoints::Endpoints;
-use super::frames::{Addresses, Headers};
+use super::frames::{Addresses, PacketHeaders};
 
 /// What a flow does, which decides its protocol and its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Flow {
 
     /// What the headers of a packet of either side say.
     #[inline]
-    pub(super) fn headers(&self, from_client: bool, endpoints: &Endpoints) -> Headers {
+    pub(super) fn headers(&self, from_client: bool, endpoints: &Endpoints) -> PacketHeaders {
         let addresses = (self.client, self.server);
         let ports = (self.client_port, self.server_port);
         let ((source, destination), ports) =
@@ -147,7 +147,7 @@ impl Flow {
         } else {
             Addresses::V4(source, destination)
         };
-        Headers { addresses, protocol: self.kind.protocol(self.ipv6()), ports, tags: self.tags }
+        PacketHeaders { addresses, protocol: self.kind.protocol(self.ipv6()), ports, tags: self.tags }
     }
 }
 

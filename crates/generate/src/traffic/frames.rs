@@ -35,7 +35,7 @@ pub(super) enum Addresses {
 
 /// What a packet's headers say beside what its segment does.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Headers {
+pub(super) struct PacketHeaders {
     pub(super) addresses: Addresses,
     /// The IP protocol number, that of the segment's transport.
     pub(super) protocol: u8,
@@ -44,7 +44,7 @@ pub(super) struct Headers {
     pub(super) tags: Tags,
 }
 
-impl Headers {
+impl PacketHeaders {
     fn ipv6(&self) -> bool {
         matches!(self.addresses, Addresses::V6(..))
     }
@@ -60,14 +60,14 @@ impl FrameWriter {
     #[inline]
     pub(super) fn write(
         &mut self,
-        headers: &Headers,
+        headers: &PacketHeaders,
         segment: &Segment,
         milliseconds: u32,
         snap: usize,
     ) -> (usize, &[u8]) {
         let payload_len = usize::from(segment.len);
         let payload_sum = u64::from(self.patterns.sum(segment.payload, payload_len));
-        let &Headers { addresses, protocol, tags, .. } = headers;
+        let &PacketHeaders { addresses, protocol, tags, .. } = headers;
         let ip_header = if headers.ipv6() { 40 } else { 20 };
         let transport_header = header_len(segment.transport);
         let transport_len = (transport_header + payload_len) as u16;
@@ -160,7 +160,7 @@ fn ipv6(out: &mut Writer<'_>, payload_len: u16, protocol: u8, ttl: u8) {
 
 /// The addresses of the routers, the tags, and the type of what follows.
 #[inline]
-fn ethernet(out: &mut Writer<'_>, headers: &Headers, from_client: bool) {
+fn ethernet(out: &mut Writer<'_>, headers: &PacketHeaders, from_client: bool) {
     let (destination, source) =
         if from_client { (SERVER_SIDE, CLIENT_SIDE) } else { (CLIENT_SIDE, SERVER_SIDE) };
     out.put(destination);
@@ -191,7 +191,7 @@ fn header_len(transport: Transport) -> usize {
 #[inline]
 fn transport(
     out: &mut Writer<'_>,
-    headers: &Headers,
+    headers: &PacketHeaders,
     segment: &Segment,
     len: u16,
     milliseconds: u32,

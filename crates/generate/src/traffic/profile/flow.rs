@@ -6,7 +6,7 @@ use super::read::Row;
 use crate::random::{Random, mix};
 use crate::traffic::endpoints::Endpoints;
 use crate::traffic::flow::Tags;
-use crate::traffic::frames::{Addresses, Headers};
+use crate::traffic::frames::{Addresses, PacketHeaders};
 use crate::traffic::payload::Payload;
 use crate::traffic::session::{Options, Segment, Transport, flags};
 
@@ -184,7 +184,7 @@ impl Flow {
     }
 
     /// What the headers of a packet of either side say; `named` are the addresses that the profile names.
-    pub(super) fn headers(&self, from_client: bool, endpoints: &Endpoints, named: &[u128]) -> Headers {
+    pub(super) fn headers(&self, from_client: bool, endpoints: &Endpoints, named: &[u128]) -> PacketHeaders {
         let (source, destination) = if from_client { (0, 1) } else { (1, 0) };
         let v4 = |way: usize| match self.ends[way] {
             End::MadeUp(number) | End::V4(number) | End::V6(number) => number,
@@ -199,7 +199,7 @@ impl Flow {
             Addresses::V4(v4(source), v4(destination))
         };
         let ports = (self.ports[source], self.ports[destination]);
-        Headers { addresses, protocol: self.protocol, ports, tags: Tags::NONE }
+        PacketHeaders { addresses, protocol: self.protocol, ports, tags: Tags::NONE }
     }
 }
 
