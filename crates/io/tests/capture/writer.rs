@@ -268,7 +268,7 @@ fn interfaces_of_pcapng_are_described_once() {
     let folder = tempdir().expect("a folder");
     let path = folder.path().join("many.pcapng");
     // Every third has no name, and two share one.
-    let name = |port: u16| (port % 3 > 0).then(|| format!("eth{}", port / 6).into_boxed_str());
+    let name = |port: u16| (!port.is_multiple_of(3)).then(|| format!("eth{}", port / 6).into_boxed_str());
     let mut batch = Batch::new(usize::from(PORTS));
     batch.reset(Arc::new(*b"frame"));
     batch.set_port_names(Some((0..PORTS).map(name).collect()));
