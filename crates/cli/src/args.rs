@@ -542,7 +542,7 @@ pub(crate) struct MeterArgs {
     /// Write flow records to this file, as lines with IPFIX element names [default: standard output, unless they are exported]
     #[arg(short = 'o', value_name = "FLOWS")]
     pub(crate) output: Option<PathBuf>,
-    /// What the lines are: json or csv
+    /// What the lines are: json, csv, or flowtest, a network profile that "generate traffic --profile" reads
     #[arg(long, value_name = "FORMAT", default_value_t = LineFormat::Json)]
     pub(crate) format: LineFormat,
     /// Fields of records: basic, standard, full, or names of IPFIX elements with commas between them, see Fields below
@@ -1282,7 +1282,7 @@ pub(crate) struct GenerateArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GenerateVerb {
-    /// Write a capture with heavy-tailed flows, IPv4 and IPv6, VLANs, TCP, UDP and ICMP
+    /// Write a capture with heavy-tailed flows, IPv4 and IPv6, VLANs, TCP, UDP and ICMP, or with the flows of a profile
     Traffic(TrafficArgs),
     /// Write a rule set with the structure of real ones
     Rules(RulesArgs),
@@ -1291,6 +1291,11 @@ pub(crate) enum GenerateVerb {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  packetloom generate traffic -w t.pcap --packets 2000000 --flows 100000 --snap 128
+  packetloom meter -r mine.pcap --format flowtest -o mine.csv
+  packetloom generate traffic -w like-mine.pcap --profile mine.csv")]
 pub(crate) struct TrafficArgs {
     /// Write to this pcap file
     #[arg(short = 'w', value_name = "CAPTURE")]
@@ -1301,6 +1306,10 @@ pub(crate) struct TrafficArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TrafficShape {
+    /// Make the flows of this network profile of FlowTest instead: CSV with times, protocols, ports, and packets and bytes of each direction,
+    /// as "meter --format flowtest" writes it, perhaps compressed by gzip, xz or zstd
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["packets", "flows", "duration", "ipv6_share", "vlan_share"])]
+    pub(crate) profile: Option<PathBuf>,
     /// Packets
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = number::<u64>)]
     pub(crate) packets: u64,
@@ -1683,7 +1692,7 @@ pub(crate) enum StringsPeer {
 #[command(after_help = CAPTURES)]
 pub(crate) struct BenchMeterArgs {
     /// Read this capture instead of making one, or several, see Captures below
-    #[arg(short = 'r', value_name = "CAPTURE")]
+    #[arg(short = 'r', value_name = "CAPTURE", conflicts_with = "profile")]
     pub(crate) read: Vec<PathBuf>,
     /// Write the records to this file; otherwise to a temporary one
     #[arg(short = 'o', value_name = "FLOWS")]

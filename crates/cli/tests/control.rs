@@ -123,11 +123,13 @@ impl Fed {
         let pipe = OpenOptions::new().read(true).write(true).open(&fifo).expect("opened");
         let mut fed = Self { folder, child, pipe: Some(pipe) };
         fed.send(&packets::pcap(PACKETS)[..24]);
-        // Whoever asks finds it there, however long it takes to start.
+        // Whoever asks finds it there, however long it takes to start: it is bound before it listens.
         let (socket, begun) = (fed.at("run.sock"), Instant::now());
-        while !socket.exists() && begun.elapsed() < Duration::from_secs(20) {
-            if fed.child.try_wait().expect("a child").is_some() {
-                break;
+        while UnixStream::connect(&socket).is_err() && begun.elapsed() < Duration::from_secs(20) {
+            if let Some(status) = fed.child.try_wait().expect("a child") {
+                let mut said = String::new();
+                fed.child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+                panic!("the run did not begin: {status}: {said}");
             }
             sleep(Duration::from_millis(1));
         }
@@ -222,6 +224,13 @@ impl Drop for Fed {
             eprintln!("the run: {ended:?}: {said}");
         }
     }
+}
+
+/// What feeds a run tells at once that there is none.
+#[test]
+#[should_panic(expected = "nf is \"acls\"")]
+fn a_wrong_chain_is_told_at_once() {
+    Fed::start("[[chain]]\nnf = \"acls\"\n", "");
 }
 
 fn answer(reader: &mut impl BufRead) -> Value {

@@ -95,7 +95,7 @@ fn each_file_of_csv_begins_with_the_names() {
 fn what_is_no_field_or_format_is_refused() {
     for (arguments, expected) in [
         (["--fields", "basic,vlan"], "\"vlan\" is no field; expected basic, standard, full, or names"),
-        (["--format", "xml"], "\"xml\" is no format of lines; expected json or csv"),
+        (["--format", "xml"], "\"xml\" is no format of lines; expected json, csv or flowtest"),
     ] {
         let output = run(packetloom().args(["meter", "-r", "none"]).args(arguments));
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -113,17 +113,18 @@ fn lines_come_while_no_packet_does() {
         }
         let is_sorted = |name: &str| lines.is_sorted_by_key(|line| line[name].as_u64());
         assert!(is_sorted("elapsed") && is_sorted("received") && is_sorted("read_bytes"), "{verb}");
-        // A device has no workers that say so.
+        // Of a device, the thread that sends batches; the slow forms say nothing.
         let workers = lines[lines.len() - 1]["workers"].as_array();
         let expected = match verb {
             "run chain.toml --workers 3" => 3,
-            _ if verb.contains("--device") => 0,
+            "run chain.toml --device oracle" => 0,
             _ => 1,
         };
         assert_eq!(workers.map_or(0, Vec::len), expected, "{verb}");
         for worker in workers.into_iter().flatten() {
             let busy = worker["busy"].as_f64().expect("a number");
-            assert!((0.0..=1.0).contains(&busy), "{verb}: {worker}");
+            // Most of the time it waits for packets.
+            assert!((0.0..0.9).contains(&busy), "{verb}: {worker}");
         }
         // By the interval, and none for times that are over.
         let elapsed = lines[lines.len() - 1]["elapsed"].as_u64().expect("a number");

@@ -6,12 +6,23 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use packetloom_engine::run::RuleChange;
+use packetloom_engine::run::{Control, Io, LifecycleOptions, Request, RuleChange};
+use packetloom_engine::{Chain, Outputs, Plan};
+use packetloom_io::input::Stop;
+use packetloom_io::{Polled, Source};
+use packetloom_nf::Context;
+use packetloom_packet::batch::Arena;
+use packetloom_packet::{Batch, FrameRef, Key, KeyBits, LinkType, MatchKey4, Timestamp};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
-use support::{How, Results, Transactions, all_results, devices, frames, results, traffic, without_first};
+use support::{
+    How, Results, Transactions, all_results, capture, devices, frames, host, results, traffic, without_first,
+};
 
 const ORACLE: &str = "device = \"oracle\"";
 const WORKERS: [&str; 4] = ["", "workers = 3", "workers = 3\nbatch = 7", "batch = 1"];
@@ -536,4 +547,131 @@ fn a_reload_has_the_rules_of_the_file() {
     let of_plain = hits(&plain.summary["functions"][0], |hit| number(&hit["number"]));
     assert!(changed[&1][0] > of_plain[&1][0] / 3, "{changed:?} {of_plain:?}");
     assert!(number(&list["deleted"]["packets"]) > 0);
+}
+
+/// Packets of one flow, as many as are wanted, all the time. After some, the chain is to be loaded anew; they end some after that is done.
+struct Steady {
+    control: Arc<Control>,
+    counts: Arc<Counts>,
+    arena: Arena,
+    frame: FrameRef,
+    has_asked: bool,
+}
+
+/// Packets that were read; and those that were when the chain had been loaded anew, or none.
+#[derive(Default)]
+struct Counts {
+    read: AtomicU64,
+    reloaded_at: AtomicU64,
+}
+
+impl Source for Steady {
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, packetloom_io::Error> {
+        batch.reset(self.arena.clone());
+        let read = self.counts.read.load(Ordering::Relaxed);
+        let reloaded_at = self.counts.reloaded_at.load(Ordering::Relaxed);
+        if read >= 1_000 && !self.has_asked {
+            self.has_asked = true;
+            let counts = Arc::clone(&self.counts);
+            self.control.ask(Request::Reload(Box::new(move |answer| {
+                answer.expect("loaded");
+                counts.reloaded_at.store(counts.read.load(Ordering::Relaxed), Ordering::Relaxed);
+            })));
+        }
+        if reloaded_at > 0 && read >= reloaded_at + 1_000 {
+            return Ok(Polled::End);
+        }
+        let packets = batch.capacity().min(16) as u64;
+        for packet in read..read + packets {
+            batch.push(FrameRef { time: Timestamp::from_nanos(packet * 1_000), ..self.frame });
+        }
+        self.counts.read.store(read + packets, Ordering::Relaxed);
+        Ok(Polled::Frames)
+    }
+
+    fn wait(&mut self, _: Duration) -> Result<(), packetloom_io::Error> {
+        Ok(())
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    /// Time goes on without packets, as of interfaces: these do not wait while a chain is loaded.
+    fn now(&self) -> Option<Timestamp> {
+        Some(Timestamp::from_nanos(self.counts.read.load(Ordering::Relaxed) * 1_000))
+    }
+}
+
+/// While a large list is made ready, packets are judged by the one before, and none is lost.
+#[test]
+fn packets_go_on_while_a_large_list_is_loaded() {
+    let bits = KeyBits::WHOLE.with(KeyBits::PORTS).with(KeyBits::TCP_FLAGS);
+    let key = MatchKey4 { protocol: 6, destination_port: 443, bits, ..MatchKey4::default() };
+    let capture = capture([(0, Key::V4(key))]);
+    let packet = &capture[24 + 16..];
+    let frame = FrameRef {
+        offset: 0,
+        time: Timestamp::default(),
+        len: packet.len() as u32,
+        wire_len: packet.len() as u32,
+        link: LinkType::ETHERNET,
+        port: 0,
+    };
+    let large: String = (0..20_000)
+        .map(|n| format!("permit udp from 172.{}.{}.0/24 to any port {n}\n", 16 + n % 16, n / 16 % 256))
+        .collect();
+    let devices = host().into_iter().map(Some);
+    for (workers, device) in [(1, None), (3, None)].into_iter().chain(devices.map(|device| (1, device))) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let plan_of = |rules: &str| {
+            let text = format!(
+                "[[chain]]\nnf = \"acl\"\nrules = \"list\"\ndefault = \"deny\"\n[run]\nworkers = {workers}\n{}",
+                if device.is_some() { "device = \"host\"\n" } else { "" }
+            );
+            std::fs::write(folder.path().join("list"), rules).expect("written");
+            let context = Context { folder: folder.path(), ignore_flags: false };
+            Plan::new(Chain::parse("chain", &text, context).expect("a good chain"))
+        };
+        let plan = plan_of("permit tcp from any to any port 443\n");
+        let (counts, control) = (Arc::new(Counts::default()), Arc::new(Control::default()));
+        let after = Mutex::new(Some(plan_of(&large)));
+        let read = Arc::clone(&counts);
+        let load = move |_: Option<usize>| {
+            // It takes as long as many packets take to come and go.
+            let (from, begun) = (read.read.load(Ordering::Relaxed), Instant::now());
+            while read.read.load(Ordering::Relaxed) < from + 5_000 {
+                if begun.elapsed() > Duration::from_secs(60) {
+                    return Err("packets waited".into());
+                }
+                std::thread::yield_now();
+            }
+            Ok(after.lock().expect("no panic").take().expect("asked for once"))
+        };
+        let source = Steady {
+            control: control.clone(),
+            counts: counts.clone(),
+            arena: Arc::new(packet.to_vec()),
+            frame,
+            has_asked: false,
+        };
+        let io = Io {
+            source: Box::new(source),
+            outputs: &mut Outputs { records: vec![None], ..Outputs::default() },
+            limit: None,
+            stop: Stop::default(),
+            life: LifecycleOptions { load: Some(Box::new(load)), control, ..LifecycleOptions::default() },
+            progress: &mut |_, _| {},
+            notice: &mut |text| panic!("{text}"),
+            devices: device.into_iter().collect(),
+        };
+        let summary = packetloom_engine::run(&plan, io).expect("a run").json();
+        let read = counts.read.load(Ordering::Relaxed);
+        let reloaded_at = counts.reloaded_at.load(Ordering::Relaxed);
+        assert!(reloaded_at >= 6_000, "{workers} workers: {reloaded_at}");
+        assert_eq!(summary["reloads"]["done"], 1);
+        assert_eq!(summary["received"], read);
+        assert_eq!(summary["passed"], reloaded_at, "{workers} workers: the old list until then");
+        assert_eq!(summary["dropped"]["acl_default"], read - reloaded_at, "and the new one from then on");
+    }
 }

@@ -12,6 +12,7 @@ pub mod csv;
 mod error;
 mod exporter;
 pub mod fields;
+pub mod flowtest;
 pub mod json;
 pub mod kafka;
 mod lines;

@@ -7,7 +7,7 @@ use packetloom_packet::FlowRecord;
 
 use crate::fields::{Column, Fields, SAMPLING_INTERVAL};
 use crate::messages::Sampling;
-use crate::{csv, json};
+use crate::{csv, flowtest, json};
 
 /// What lines look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,14 +17,20 @@ pub enum LineFormat {
     Json,
     /// Behind a line of names: [`crate::csv`].
     Csv,
+    /// A network profile of FlowTest: [`crate::flowtest`]. Its columns are fixed: neither fields nor sampling change them.
+    FlowTest,
 }
 
 impl LineFormat {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Json, Self::Csv, Self::FlowTest];
+
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
             Self::Csv => "csv",
+            Self::FlowTest => "flowtest",
         }
     }
 }
@@ -39,10 +45,10 @@ impl FromStr for LineFormat {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        [Self::Json, Self::Csv]
+        Self::ALL
             .into_iter()
             .find(|format| format.name() == text)
-            .ok_or_else(|| format!("\"{text}\" is no format of lines; expected json or csv"))
+            .ok_or_else(|| format!("\"{text}\" is no format of lines; expected json, csv or flowtest"))
     }
 }
 
@@ -69,7 +75,11 @@ impl Lines {
 
     /// What stands at the beginning of each file.
     pub fn header(&self) -> Option<String> {
-        let header = (self.format == LineFormat::Csv).then(|| csv::header(&self.columns))?;
+        let header = match self.format {
+            LineFormat::Json => return None,
+            LineFormat::Csv => csv::header(&self.columns),
+            LineFormat::FlowTest => return Some(flowtest::HEADER.to_owned()),
+        };
         Some(match self.sampling {
             Some(_) => format!("{},{SAMPLING_INTERVAL}\r\n", header.trim_end()),
             None => header,
@@ -82,11 +92,12 @@ impl Lines {
             LineFormat::Json if self.fields == Fields::BASIC => json::write_record(lines, record),
             LineFormat::Json => json::write_columns(lines, record, &self.columns),
             LineFormat::Csv => csv::write_record(lines, record, &self.columns),
+            LineFormat::FlowTest => return flowtest::write_record(lines, record),
         }
         if let Some(Sampling { interval, .. }) = self.sampling {
             let (end, name) = match self.format {
                 LineFormat::Json => ("}\n", format!("\"{SAMPLING_INTERVAL}\":")),
-                LineFormat::Csv => ("\r\n", String::new()),
+                LineFormat::Csv | LineFormat::FlowTest => ("\r\n", String::new()),
             };
             lines.truncate(lines.len() - end.len());
             let comma = if lines.ends_with('{') { "" } else { "," };

@@ -50,6 +50,17 @@ pub enum GenerateError {
     #[error("start time and duration pass the last second of a pcap file (2106-02-07T06:28:15Z)")]
     TimeOutOfRange,
 
+    /// A line of a profile that is not as it should be.
+    #[error("{name}:{line}: {reason}")]
+    BadProfile {
+        /// The file.
+        name: String,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it, and what was expected.
+        reason: String,
+    },
+
     /// A rule set was asked for without a single rule.
     #[error("at least one rule is needed")]
     NoRules,

@@ -1,6 +1,7 @@
 //! Synthetic traffic, rule sets and headers for Packetloom, with the structure of real ones.
 //!
 //! - [`traffic`]: captures with an exact number of packets and flows.
+//! - [`profile`]: captures with the flows of a network profile of FlowTest.
 //! - [`rules`]: ordered rule sets with the structure that ClassBench reports of real ones.
 //! - [`headers`]: headers that meet the rules of a set; [`mix_headers`] mixes such headers with each other.
 //!
@@ -25,4 +26,5 @@ pub use headers::{Header, HeaderFormat, HeaderOptions, HeaderTransport, Headers,
 pub use mix::mix_headers;
 pub use rules::{RuleOptions, Style, generate_rules};
 pub use shape::{Prefix, RuleShape};
+pub use traffic::profile;
 pub use traffic::{Frame, Traffic, TrafficOptions, TrafficSummary, write_pcap};

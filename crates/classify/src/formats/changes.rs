@@ -21,7 +21,7 @@
 use std::io::BufRead;
 
 use super::text::{self, Words, lines, number, split_comment};
-use super::{Error, Format, Options, read_rules};
+use super::{Error, native};
 use crate::Rule;
 use crate::live::{Change, Name, Place};
 
@@ -164,15 +164,6 @@ fn name(words: &mut Words<'_>) -> Result<Name, String> {
 }
 
 fn rule(words: Words<'_>, comment: Option<&str>, line: u32) -> Result<Rule, String> {
-    let options = Options { format: Some(Format::Native), ..Options::default() };
-    let mut rules = match read_rules("", &mut words.rest().as_bytes(), &options) {
-        Ok(reading) => reading.rules.rules,
-        Err(Error::Syntax { message, .. }) => return Err(message),
-        Err(error) => return Err(error.to_string()),
-    };
-    match (rules.pop(), rules.len()) {
-        (Some(rule), 0) => Ok(Rule { line, comment: comment.and_then(text::comment), ..rule }),
-        (None, _) => Err("the line ends; expected permit, deny or reflect".into()),
-        (_, more) => Err(format!("{} rules; expected one, so without lists", more + 1)),
-    }
+    let rule = native::read_rule(&words.rest())?;
+    Ok(Rule { line, comment: comment.and_then(text::comment), ..rule })
 }

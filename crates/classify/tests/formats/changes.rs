@@ -98,3 +98,22 @@ fn a_text_is_one_transaction() {
         assert_eq!(read_transaction(text), Err((line, message)), "{text}");
     }
 }
+
+/// Lists are counted, not spelled out: with a limit for what rule files may become, these would be told otherwise.
+#[test]
+fn lists_are_refused_before_they_become_rules() {
+    let list = |count: u32| (0..count).map(|n| (2 * n).to_string()).collect::<Vec<_>>().join(",");
+    for (sources, destinations) in [(2, 1), (1, 3), (1_000, 1_000), (20_000, 30_000)] {
+        let change =
+            format!("add deny tcp from any port {} to any port {}", list(sources), list(destinations));
+        let message = format!("{} rules; expected one, so without lists", sources * destinations);
+        assert_eq!(read_transaction(&change), Err((1, message)));
+    }
+    // Neighbours are one range.
+    assert!(read_transaction("add deny udp from any to any port 5,6,7-9").is_ok());
+    let refused = read_transaction("replace @1 permit any from 10.0.0.0/8 to 2001:db8::/32");
+    assert_eq!(
+        refused,
+        Err((1, "one address is IPv4 and the other IPv6; expected both of one family".into()))
+    );
+}

@@ -383,13 +383,15 @@ impl Drop for Temporary {
 
 fn bench_meter(args: BenchMeterArgs) -> Done {
     let captures = super::captures(&args.read)?;
-    Files::default().captures(Some("-r"), &captures).output("-o", args.output.as_deref()).check()?;
+    let files =
+        Files::default().captures(Some("-r"), &captures).input("--profile", args.shape.profile.as_deref());
+    files.output("-o", args.output.as_deref()).check()?;
     let stop = stop_on_signals()?;
     let made = Temporary::new("traffic.pcap");
     let records = Temporary::new("flows.jsonl");
     let (captures, workload) = match &captures[..] {
         [path] => {
-            let name = path.file_name().unwrap_or(path.as_os_str()).display().to_string();
+            let name = file_name(path);
             (captures, name)
         }
         [_, ..] => {
@@ -397,12 +399,13 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
             (captures, name)
         }
         [] => {
-            super::generate::write_traffic(&made.0, &args.shape, &stop)?;
             let shape = &args.shape;
-            (
-                vec![made.0.clone()],
-                format!("{} packets, {} flows, snap {}", shape.packets, shape.flows, shape.snap),
-            )
+            super::generate::write_traffic(&made.0, shape, &stop)?;
+            let flows = match &shape.profile {
+                Some(profile) => file_name(profile),
+                None => format!("{} packets, {} flows", shape.packets, shape.flows),
+            };
+            (vec![made.0.clone()], format!("{flows}, snap {}", shape.snap))
         }
     };
     if let Some(id) = args.on_device.device {
@@ -433,6 +436,11 @@ fn bench_meter(args: BenchMeterArgs) -> Done {
         workload: format!("meter {workload}"),
     };
     print(&values(&[meter::run(&options, &stop)?]), args.rounds.json, list)
+}
+
+/// The name of a file without its folder.
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).display().to_string()
 }
 
 /// What is measured of a meter on a device.

@@ -109,10 +109,11 @@ fn check(args: &MeterArgs) -> Result<(), Failure> {
     }
     let mut files = outputs(args).filter(|(_, path)| is_file(path));
     let is_in_one = args.output.as_deref().is_none_or(|path| !is_file(path));
-    if args.format == LineFormat::Csv && is_in_one {
+    if args.format != LineFormat::Json && is_in_one {
         return Err(Failure::Usage(format!(
-            "--format csv with --each and no file for each capture; expected -o with {NAME} in it: the names of the fields stand at the \
-             head of each"
+            "--format {} with --each and no file for each capture; expected -o with {NAME} in it: the names of the columns stand at the \
+             head of each",
+            args.format
         )));
     }
     match files.find(|(_, path)| !path.to_string_lossy().contains(NAME)) {

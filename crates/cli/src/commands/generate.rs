@@ -5,10 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use packetloom_classify::formats::{self, Format, WriteOptions};
+use packetloom_generate::profile::{Adjustments, Profile, ProfileOptions, write_profile_pcap};
 use packetloom_generate::{
     GenerateError, HeaderFormat, HeaderOptions, Headers, RuleOptions, RuleShape, TrafficOptions, rules,
 };
-use packetloom_io::input::Stop;
+use packetloom_io::input::{Stop, open_text};
 use packetloom_io::output::Output;
 
 use super::files::Files;
@@ -20,6 +21,10 @@ use crate::{Done, talk};
 pub(crate) fn run(verb: GenerateVerb) -> Done {
     match verb {
         GenerateVerb::Traffic(TrafficArgs { write, shape }) => {
+            Files::default()
+                .input("--profile", shape.profile.as_deref())
+                .output("-w", Some(&write))
+                .check()?;
             write_traffic(&write, &shape, &stop_on_signals()?)
         }
         GenerateVerb::Rules(args) => write_rules(&args),
@@ -39,6 +44,9 @@ fn generate(path: &Path, stop: &Stop, work: impl FnOnce(&mut Sink) -> Result<(),
 
 /// Writes a capture of the asked-for shape.
 pub(super) fn write_traffic(path: &Path, shape: &TrafficShape, stop: &Stop) -> Done {
+    if let Some(profile) = &shape.profile {
+        return write_profile(path, profile, shape, stop);
+    }
     let options = TrafficOptions {
         packets: shape.packets,
         flows: shape.flows,
@@ -55,6 +63,45 @@ pub(super) fn write_traffic(path: &Path, shape: &TrafficShape, stop: &Stop) -> D
     });
     bar.finish_and_clear();
     made
+}
+
+/// Writes a capture with the flows of a profile.
+fn write_profile(path: &Path, profile: &Path, shape: &TrafficShape, stop: &Stop) -> Done {
+    let reader = open_text(profile).map_err(|error| error.expecting("a network profile"))?;
+    let name = profile.display().to_string();
+    let profile = Profile::read(reader, &name).map_err(|error| match error {
+        GenerateError::Io(source) => Failure::from(packetloom_io::Error::io(&*name, source)),
+        GenerateError::NoFlows => {
+            Failure::Run(anyhow::anyhow!("{name}: no flow that can be made; expected one"))
+        }
+        error => Failure::Run(error.into()),
+    })?;
+    for adjustment in adjustments(&profile.adjustments()) {
+        talk::say(&format!("packetloom: warning: {name}: {adjustment}\n"));
+    }
+    let options = ProfileOptions { seed: shape.seed, snap: shape.snap, ..ProfileOptions::default() };
+    let bar = talk::bar(Some(profile.packets()), "generating", talk::Template::Count);
+    let made = generate(path, stop, |sink| {
+        write_profile_pcap(profile, &options, sink, |packets| bar.set_position(packets)).map(|_| ())
+    });
+    bar.finish_and_clear();
+    made
+}
+
+/// What a profile has and packets cannot.
+fn adjustments(adjustments: &Adjustments) -> impl Iterator<Item = String> {
+    let &Adjustments { protocol, empty, short, long, single, ports } = adjustments;
+    let told = [
+        (protocol, "left out: neither TCP, UDP nor ICMP (ICMPv6 for IPv6)"),
+        (empty, "left out: without packets"),
+        (short, "with fewer bytes than the headers of their packets need: raised to that"),
+        (long, "with more bytes than their packets can hold: lowered to that"),
+        (single, "of one packet, but with another END_TIME than START_TIME: ended at the start"),
+        (ports, "of ICMP with ports: set to 0"),
+    ];
+    told.into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", talk::amount(count, "flow")))
 }
 
 /// Writes a generated rule set.

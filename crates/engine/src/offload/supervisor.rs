@@ -1,8 +1,7 @@
 //! A device that may fail: loaded in the background, left alone when it fails, tried again later.
 
 use std::mem;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -25,8 +24,6 @@ pub(crate) struct Supervisor {
     device: Device,
     /// What puts them there.
     load: Option<Load>,
-    /// How often that was begun.
-    begun: Arc<AtomicU64>,
     limit: Duration,
     state: State,
     /// From one trial to the next.
@@ -42,10 +39,68 @@ pub(crate) struct Supervisor {
 
 enum State {
     Ready(Box<dyn Accelerator>),
-    /// Since then they are wanted.
-    Loading(JoinHandle<Loaded>, Instant),
+    Loading(Loading),
     /// They are not there: until then; for good where it would only fail again, and where there is nothing to load.
     Away(Option<Instant>),
+}
+
+/// A thread that loads what is wanted, one after the other; what is not wanted any more is left out.
+struct Loading {
+    thread: JoinHandle<Loaded>,
+    next: Arc<Mutex<Next>>,
+    /// When the latest was wanted.
+    since: Instant,
+}
+
+/// What the thread does when it has loaded something.
+enum Next {
+    /// It ends with that.
+    Nothing,
+    /// It loads this in its place.
+    Other(Load),
+    /// It has ended, or is about to.
+    Over,
+}
+
+impl Loading {
+    /// Loads in place of what was there before, whose memory comes first.
+    fn start(device: Device, before: State, mut load: Load) -> Self {
+        let next = Arc::new(Mutex::new(Next::Nothing));
+        let wanted = Arc::clone(&next);
+        let thread = thread::spawn(move || {
+            match before {
+                State::Loading(before) => drop(before.thread.join()),
+                before => drop(before),
+            }
+            loop {
+                // What an abandoned queue uses is in the way until that is done.
+                let loaded = device.settle().map_err(Error::from).and_then(|()| load(&device));
+                let mut next = wanted.lock().unwrap_or_else(PoisonError::into_inner);
+                match mem::replace(&mut *next, Next::Over) {
+                    Next::Other(other) => {
+                        *next = Next::Nothing;
+                        drop(next);
+                        // Its memory comes first, too.
+                        drop(loaded);
+                        load = other;
+                    }
+                    Next::Nothing | Next::Over => return loaded,
+                }
+            }
+        });
+        Self { thread, next, since: Instant::now() }
+    }
+
+    /// Has it load something else; false where it has ended.
+    fn replace(&mut self, load: &Load) -> bool {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*next, Next::Over) {
+            return false;
+        }
+        *next = Next::Other(Arc::clone(load));
+        self.since = Instant::now();
+        true
+    }
 }
 
 impl Supervisor {
@@ -55,7 +110,6 @@ impl Supervisor {
         Self {
             device,
             load: None,
-            begun: Arc::default(),
             limit,
             state: State::Away(None),
             pause: AGAIN,
@@ -89,26 +143,14 @@ impl Supervisor {
             self.state = State::Away(None);
             return;
         };
+        // Rules may change faster than they can be loaded: there is one thread, and the latest ones win.
+        if let State::Loading(loading) = &mut self.state
+            && loading.replace(&load)
+        {
+            return;
+        }
         let before = mem::replace(&mut self.state, State::Away(None));
-        let device = self.device.clone();
-        let begun = Arc::clone(&self.begun);
-        let number = begun.fetch_add(1, Ordering::Relaxed) + 1;
-        let loading = thread::spawn(move || {
-            // Its memory comes first.
-            match before {
-                State::Loading(before, _) => drop(before.join()),
-                before => drop(before),
-            }
-            // Where something else is wanted by now, nobody takes it: rules may change faster than they can be loaded.
-            if begun.load(Ordering::Relaxed) != number {
-                let why = "something else is wanted".into();
-                return Err(packetloom_device::Error::Failed { call: "load", why }.into());
-            }
-            // What an abandoned queue uses is in the way until that is done.
-            device.settle()?;
-            load(&device)
-        });
-        self.state = State::Loading(loading, Instant::now());
+        self.state = State::Loading(Loading::start(self.device.clone(), before, load));
     }
 
     /// Waits until what is being loaded is there.
@@ -117,9 +159,9 @@ impl Supervisor {
     /// Why it cannot be; to be told by [`Self::fail`] where the run goes on.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
         match mem::replace(&mut self.state, State::Away(None)) {
-            State::Loading(loading, since) => {
+            State::Loading(Loading { thread, since, .. }) => {
                 // A thread that panicked says nothing.
-                let there = loading.join().unwrap_or_else(|_| {
+                let there = thread.join().unwrap_or_else(|_| {
                     let why = "it ended without an answer".into();
                     Err(packetloom_device::Error::Failed { call: "load", why }.into())
                 })?;
@@ -135,7 +177,7 @@ impl Supervisor {
     /// Sees whether what is being loaded is there, and whether a device that failed is to be tried again. To be called all the time.
     pub(crate) fn tend(&mut self) {
         match &self.state {
-            State::Loading(loading, _) if loading.is_finished() => {
+            State::Loading(loading) if loading.thread.is_finished() => {
                 if let Err(error) = self.wait() {
                     self.fail(&error, "");
                 }
@@ -205,5 +247,59 @@ impl Drop for Supervisor {
     fn drop(&mut self) {
         // A driver may not like to be left in the middle of something.
         let _ = self.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use packetloom_device::Cache;
+
+    use super::*;
+
+    /// What a load says that puts nothing there.
+    fn refusal(number: usize) -> Error {
+        packetloom_device::Error::Failed { call: "load", why: format!("list {number}") }.into()
+    }
+
+    #[test]
+    fn the_newest_list_wins_and_those_between_are_not_loaded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let device = Device::host(1, Cache::at(folder.path())).expect("a C compiler with sanitisers");
+        let mut supervisor = Supervisor::new(device, None);
+        let (begun, begins) = mpsc::channel();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let waits = Mutex::new(waits);
+        let first: Load = Arc::new(move |_| {
+            begun.send(()).expect("somebody waits");
+            waits.lock().expect("no panic").recv().expect("it goes on");
+            Err(refusal(0))
+        });
+        supervisor.load(Some(first));
+        begins.recv().expect("it is being loaded");
+        let loaded = Arc::new(Mutex::new(Vec::new()));
+        let others: Vec<Load> = (1..=1000)
+            .map(|number| -> Load {
+                let loaded = Arc::clone(&loaded);
+                Arc::new(move |_| {
+                    loaded.lock().expect("no panic").push(number);
+                    Err(refusal(number))
+                })
+            })
+            .collect();
+        for other in &others {
+            supervisor.load(Some(Arc::clone(other)));
+        }
+        // Nothing waits with them, and so no thread.
+        assert!(others[..999].iter().all(|other| Arc::strong_count(other) == 1));
+        go_on.send(()).expect("it waits");
+        let why = supervisor.wait().expect_err("nothing is there");
+        assert!(why.to_string().contains("list 1000"), "{why}");
+        assert_eq!(*loaded.lock().expect("no panic"), [1000]);
+        // When the thread has ended, there is another one.
+        supervisor.load(Some(Arc::clone(&others[4])));
+        let why = supervisor.wait().expect_err("nothing is there");
+        assert!(why.to_string().contains("list 5"), "{why}");
     }
 }

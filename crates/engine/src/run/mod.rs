@@ -28,6 +28,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use packetloom_export::Exporter;
 use packetloom_io::capture::{CaptureWriter, Paging, PcapngWriter, Section};
@@ -337,6 +338,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     let mut intake = Intake {
         // Where frames come by interfaces.
         spins: settings.idle == Idle::Spin && io.source.now().is_some(),
+        rested: Duration::ZERO,
         source: io.source,
         limit: io.limit,
         stop: io.stop,
@@ -407,6 +409,8 @@ struct Intake<'a> {
     source: Box<dyn Source>,
     /// Whether it is looked for frames all the time.
     spins: bool,
+    /// For how long it was waited for since whoever asks last did.
+    rested: Duration,
     limit: Option<u64>,
     stop: Stop,
     progress: &'a mut (dyn FnMut(u64, u64) + Send),
@@ -451,7 +455,9 @@ impl Intake<'_> {
     /// Where nothing has come, waits until something may have, for a moment at most.
     fn rest(&mut self) -> Result<(), Error> {
         if !self.spins {
+            let begun = Instant::now();
             self.source.wait(NAP)?;
+            self.rested += begun.elapsed();
         }
         Ok(())
     }

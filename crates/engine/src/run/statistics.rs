@@ -50,7 +50,7 @@ impl<'a> TurnClock<'a> {
     /// A turn is over, in which there was something to do or not.
     pub(super) fn turn(&mut self, has_worked: bool) {
         let now = Instant::now();
-        let nanos = u64::try_from((now - self.last).as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(now.saturating_duration_since(self.last).as_nanos()).unwrap_or(u64::MAX);
         self.last = now;
         if has_worked {
             self.time.busy.fetch_add(nanos, Ordering::Relaxed);
@@ -58,6 +58,11 @@ impl<'a> TurnClock<'a> {
         if nanos > self.time.longest_turn.load(Ordering::Relaxed) {
             self.time.longest_turn.fetch_max(nanos, Ordering::Relaxed);
         }
+    }
+
+    /// So much of the turn that goes on was spent waiting for packets.
+    pub(super) fn rest(&mut self, time: Duration) {
+        self.last += time;
     }
 
     /// The time since the last turn was spent waiting.
@@ -115,7 +120,7 @@ impl Statistics {
         waited.unwrap_or_else(PoisonError::into_inner).0.last.clone()
     }
 
-    /// How long each worker of the run has worked so far; none of runs on devices.
+    /// How long each worker of the run has worked so far; of a run on devices, the thread that sends them batches, by whose time these are away, too.
     pub fn busy(&self) -> Vec<Duration> {
         self.workers().iter().map(|time| Duration::from_nanos(time.busy.load(Ordering::Relaxed))).collect()
     }
@@ -185,7 +190,7 @@ pub struct Report {
     pub read_bytes: Option<u64>,
     /// What went through its interfaces.
     pub interfaces: Vec<Interface>,
-    /// What each worker did since the report before; none of runs on devices.
+    /// What each worker did since the report before; of a run on devices, the thread that sends them batches.
     pub workers: Vec<WorkerLoad>,
     /// Whether it has ended.
     pub is_last: bool,
@@ -215,7 +220,8 @@ pub(crate) struct ReportLine {
     /// What went through each interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     interfaces: Option<Vec<InterfaceSummary>>,
-    /// What each worker did since the line before; not of runs on devices.
+    /// What each worker did since the line before; of a run on devices, the thread that sends them batches, for which to wait for these is
+    /// something to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     workers: Option<Vec<WorkerLine>>,
 }

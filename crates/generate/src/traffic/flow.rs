@@ -1,5 +1,8 @@
 //! What is kept of a flow while its packets are made: 56 bytes.
 
+use super::endpoints::Endpoints;
+use super::frames::{Addresses, PacketHeaders};
+
 /// What a flow does, which decides its protocol and its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -130,6 +133,21 @@ impl Flow {
     #[inline]
     pub(super) fn ipv6(&self) -> bool {
         self.traits.has(Traits::IPV6)
+    }
+
+    /// What the headers of a packet of either side say.
+    #[inline]
+    pub(super) fn headers(&self, from_client: bool, endpoints: &Endpoints) -> PacketHeaders {
+        let addresses = (self.client, self.server);
+        let ports = (self.client_port, self.server_port);
+        let ((source, destination), ports) =
+            if from_client { (addresses, ports) } else { ((addresses.1, addresses.0), (ports.1, ports.0)) };
+        let addresses = if self.ipv6() {
+            Addresses::V6(endpoints.v6_address(source), endpoints.v6_address(destination))
+        } else {
+            Addresses::V4(source, destination)
+        };
+        PacketHeaders { addresses, protocol: self.kind.protocol(self.ipv6()), ports, tags: self.tags }
     }
 }
 

@@ -1,8 +1,7 @@
 //! Writes a packet's bytes: Ethernet, VLAN tags, IPv4 or IPv6, TCP, UDP or ICMP, checksums.
 
 use super::checksum::{fold, sum};
-use super::endpoints::Endpoints;
-use super::flow::Flow;
+use super::flow::Tags;
 use super::payload::{HEADROOM, Patterns, SHORTEST_FRAME};
 use super::session::{Options, Segment, Transport};
 
@@ -28,9 +27,27 @@ pub(super) struct FrameWriter {
 }
 
 /// The addresses of a packet, source first.
-enum Addresses {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Addresses {
     V4(u32, u32),
     V6(u128, u128),
+}
+
+/// What a packet's headers say beside what its segment does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PacketHeaders {
+    pub(super) addresses: Addresses,
+    /// The IP protocol number, that of the segment's transport.
+    pub(super) protocol: u8,
+    /// Source and destination; of an echo, nobody reads them.
+    pub(super) ports: (u16, u16),
+    pub(super) tags: Tags,
+}
+
+impl PacketHeaders {
+    fn ipv6(&self) -> bool {
+        matches!(self.addresses, Addresses::V6(..))
+    }
 }
 
 impl FrameWriter {
@@ -43,32 +60,24 @@ impl FrameWriter {
     #[inline]
     pub(super) fn write(
         &mut self,
-        flow: &Flow,
+        headers: &PacketHeaders,
         segment: &Segment,
-        endpoints: &Endpoints,
         milliseconds: u32,
         snap: usize,
     ) -> (usize, &[u8]) {
         let payload_len = usize::from(segment.len);
         let payload_sum = u64::from(self.patterns.sum(segment.payload, payload_len));
-        let ip_header = if flow.ipv6() { 40 } else { 20 };
+        let &PacketHeaders { addresses, protocol, tags, .. } = headers;
+        let ip_header = if headers.ipv6() { 40 } else { 20 };
         let transport_header = header_len(segment.transport);
         let transport_len = (transport_header + payload_len) as u16;
-        let tags = usize::from(flow.tags.inner().is_some()) + usize::from(flow.tags.outer().is_some());
+        let tags = usize::from(tags.inner().is_some()) + usize::from(tags.outer().is_some());
         let ip_start = HEADROOM - transport_header - ip_header;
         let start = ip_start - 14 - 4 * tags;
-        let protocol = flow.kind.protocol(flow.ipv6());
-        let (source, destination) =
-            if segment.from_client { (flow.client, flow.server) } else { (flow.server, flow.client) };
-        let addresses = if flow.ipv6() {
-            Addresses::V6(endpoints.v6_address(source), endpoints.v6_address(destination))
-        } else {
-            Addresses::V4(source, destination)
-        };
 
         let buffer = self.patterns.buffer(segment.payload);
         let mut out = Writer { rest: &mut buffer[start..HEADROOM] };
-        ethernet(&mut out, flow, segment.from_client);
+        ethernet(&mut out, headers, segment.from_client);
         let ttl = if segment.from_client { CLIENT_TTL } else { SERVER_TTL };
         let address_sum = match addresses {
             Addresses::V4(source, destination) => {
@@ -87,7 +96,7 @@ impl FrameWriter {
         // ICMP alone has no pseudo-header (RFC 792); the others do (RFC 9293, 768, 8200, 4443).
         let pseudo =
             if protocol == 1 { 0 } else { address_sum + u64::from(protocol) + u64::from(transport_len) };
-        let field = transport(&mut out, flow, segment, transport_len, milliseconds);
+        let field = transport(&mut out, headers, segment, transport_len, milliseconds);
         let header = &mut buffer[HEADROOM - transport_header..];
         let checksum = !fold(pseudo + sum(&header[..transport_header]) + payload_sum);
         // In UDP 0 says that there is no checksum, and ones stand for it (RFC 768).
@@ -151,20 +160,20 @@ fn ipv6(out: &mut Writer<'_>, payload_len: u16, protocol: u8, ttl: u8) {
 
 /// The addresses of the routers, the tags, and the type of what follows.
 #[inline]
-fn ethernet(out: &mut Writer<'_>, flow: &Flow, from_client: bool) {
+fn ethernet(out: &mut Writer<'_>, headers: &PacketHeaders, from_client: bool) {
     let (destination, source) =
         if from_client { (SERVER_SIDE, CLIENT_SIDE) } else { (CLIENT_SIDE, SERVER_SIDE) };
     out.put(destination);
     out.put(source);
-    if let Some(id) = flow.tags.outer() {
+    if let Some(id) = headers.tags.outer() {
         out.put(SERVICE_VLAN.to_be_bytes());
         out.put(id.to_be_bytes());
     }
-    if let Some(id) = flow.tags.inner() {
+    if let Some(id) = headers.tags.inner() {
         out.put(VLAN.to_be_bytes());
         out.put(id.to_be_bytes());
     }
-    out.put(if flow.ipv6() { IPV6 } else { IPV4 }.to_be_bytes());
+    out.put(if headers.ipv6() { IPV6 } else { IPV4 }.to_be_bytes());
 }
 
 /// Bytes of a transport header.
@@ -180,12 +189,14 @@ fn header_len(transport: Transport) -> usize {
 
 /// Writes the transport header with its checksum 0; returns where in it the checksum belongs.
 #[inline]
-fn transport(out: &mut Writer<'_>, flow: &Flow, segment: &Segment, len: u16, milliseconds: u32) -> usize {
-    let (source, destination) = if segment.from_client {
-        (flow.client_port, flow.server_port)
-    } else {
-        (flow.server_port, flow.client_port)
-    };
+fn transport(
+    out: &mut Writer<'_>,
+    headers: &PacketHeaders,
+    segment: &Segment,
+    len: u16,
+    milliseconds: u32,
+) -> usize {
+    let (source, destination) = headers.ports;
     match segment.transport {
         Transport::Tcp { seq, ack, flags, options } => {
             out.put(source.to_be_bytes());
@@ -199,7 +210,7 @@ fn transport(out: &mut Writer<'_>, flow: &Flow, segment: &Segment, len: u16, mil
             match options {
                 Options::None => {}
                 Options::Opening => {
-                    let mss: u16 = if flow.ipv6() { 1440 } else { 1460 };
+                    let mss: u16 = if headers.ipv6() { 1440 } else { 1460 };
                     out.put([2, 4]);
                     out.put(mss.to_be_bytes());
                     out.put([4, 2, 8, 10]);
@@ -222,16 +233,16 @@ fn transport(out: &mut Writer<'_>, flow: &Flow, segment: &Segment, len: u16, mil
             out.put([0, 0]);
             6
         }
-        Transport::Echo { reply, sequence } => {
+        Transport::Echo { reply, identifier, sequence } => {
             // RFC 792 and RFC 4443 section 4.
-            let kind = match (flow.ipv6(), reply) {
+            let kind = match (headers.ipv6(), reply) {
                 (false, false) => 8,
                 (false, true) => 0,
                 (true, false) => 128,
                 (true, true) => 129,
             };
             out.put([kind, 0, 0, 0]);
-            out.put(flow.client_port.to_be_bytes());
+            out.put(identifier.to_be_bytes());
             out.put(sequence.to_be_bytes());
             2
         }

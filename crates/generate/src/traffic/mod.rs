@@ -29,6 +29,7 @@ mod pace;
 mod payload;
 mod pcap;
 mod plan;
+pub mod profile;
 mod session;
 
 use std::io::Write;
@@ -128,7 +129,7 @@ impl TrafficOptions {
 pub struct Frame<'a> {
     /// Nanoseconds since 1970-01-01T00:00:00Z; never less than the frame's before.
     pub timestamp_ns: u64,
-    /// Length on the wire in bytes, without the frame check sequence; 60 to 1,522.
+    /// Length on the wire in bytes, without the frame check sequence; 60 to 1,522, or as a profile says, to 65,589.
     pub wire_len: u32,
     /// The captured beginning of the Ethernet frame, at most the snap length.
     pub bytes: &'a [u8],
@@ -194,7 +195,8 @@ impl Traffic {
         }
         self.produced += 1;
         let milliseconds = (due / 1_000_000) as u32;
-        let (wire_len, bytes) = self.frames.write(flow, &segment, &self.endpoints, milliseconds, self.snap);
+        let headers = flow.headers(segment.from_client, &self.endpoints);
+        let (wire_len, bytes) = self.frames.write(&headers, &segment, milliseconds, self.snap);
         Some(Frame { timestamp_ns: self.start + due, wire_len: wire_len as u32, bytes })
     }
 
@@ -235,22 +237,46 @@ pub struct TrafficSummary {
 pub fn write_pcap<W: Write>(
     options: &TrafficOptions,
     writer: W,
-    mut progress: impl FnMut(u64),
+    progress: impl FnMut(u64),
 ) -> Result<TrafficSummary, GenerateError> {
     let mut traffic = Traffic::new(options)?;
-    let mut file = PcapWriter::new(writer, if options.snap == 0 { WHOLE } else { options.snap });
-    let mut summary = TrafficSummary { flows: options.flows, file_bytes: 24, ..Default::default() };
+    let mut file = Capture::new(writer, options.snap, progress);
     while let Some(frame) = traffic.next_frame() {
         file.write(&frame)?;
+    }
+    file.finish(options.flows)
+}
+
+/// A capture file that is being written, and what is in it so far.
+struct Capture<W, P> {
+    file: PcapWriter<W>,
+    summary: TrafficSummary,
+    progress: P,
+}
+
+impl<W: Write, P: FnMut(u64)> Capture<W, P> {
+    /// `snap` as in [`TrafficOptions`].
+    fn new(writer: W, snap: u32, progress: P) -> Self {
+        let file = PcapWriter::new(writer, if snap == 0 { WHOLE } else { snap });
+        Self { file, summary: TrafficSummary::default(), progress }
+    }
+
+    fn write(&mut self, frame: &Frame<'_>) -> Result<(), GenerateError> {
+        self.file.write(frame)?;
+        let summary = &mut self.summary;
         summary.packets += 1;
         summary.wire_bytes += u64::from(frame.wire_len);
         summary.captured_bytes += frame.bytes.len() as u64;
         if summary.packets.is_multiple_of(REPORT_EVERY) {
-            progress(summary.packets);
+            (self.progress)(summary.packets);
         }
+        Ok(())
     }
-    file.finish()?;
-    progress(summary.packets);
-    summary.file_bytes += 16 * summary.packets + summary.captured_bytes;
-    Ok(summary)
+
+    fn finish(mut self, flows: u64) -> Result<TrafficSummary, GenerateError> {
+        self.file.finish()?;
+        (self.progress)(self.summary.packets);
+        let file_bytes = 24 + 16 * self.summary.packets + self.summary.captured_bytes;
+        Ok(TrafficSummary { flows, file_bytes, ..self.summary })
+    }
 }

@@ -34,7 +34,7 @@ pub(super) enum Options {
 pub(super) enum Transport {
     Tcp { seq: u32, ack: u32, flags: u8, options: Options },
     Udp,
-    Echo { reply: bool, sequence: u16 },
+    Echo { reply: bool, identifier: u16, sequence: u16 },
 }
 
 /// A packet to be made.
@@ -48,8 +48,25 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    fn udp(from_client: bool, payload: Payload, len: u16) -> Self {
+    pub(super) fn udp(from_client: bool, payload: Payload, len: u16) -> Self {
         Self { from_client, transport: Transport::Udp, payload, len }
+    }
+
+    /// A segment at the client's and the server's next sequence numbers, of which the sender's moves on.
+    pub(super) fn tcp(
+        (client, server): (&mut u32, &mut u32),
+        from_client: bool,
+        flags: u8,
+        options: Options,
+        len: u16,
+    ) -> Self {
+        let (seq, ack) = if from_client { (client, *server) } else { (server, *client) };
+        let transport =
+            Transport::Tcp { seq: *seq, ack: if flags & flags::ACK == 0 { 0 } else { ack }, flags, options };
+        let occupies = u32::from(len) + u32::from(flags & (flags::SYN | flags::FIN) != 0);
+        *seq = seq.wrapping_add(occupies);
+        let payload = if len == 0 { Payload::Zeros } else { Payload::Data };
+        Self { from_client, transport, payload, len }
     }
 }
 
@@ -115,19 +132,10 @@ fn session(flow: &mut Flow, random: &mut Random) -> Segment {
     }
 }
 
-/// A TCP segment at the present sequence numbers, which it moves on.
+/// A TCP segment of a flow at its present sequence numbers, which it moves on.
 fn tcp(flow: &mut Flow, from_client: bool, flags: u8, options: Options, len: u16) -> Segment {
-    let (seq, ack) = if from_client {
-        (&mut flow.client_seq, flow.server_seq)
-    } else {
-        (&mut flow.server_seq, flow.client_seq)
-    };
-    let transport =
-        Transport::Tcp { seq: *seq, ack: if flags & flags::ACK == 0 { 0 } else { ack }, flags, options };
-    let occupies = u32::from(len) + u32::from(flags & (flags::SYN | flags::FIN) != 0);
-    *seq = seq.wrapping_add(occupies);
-    let payload = if len == 0 { Payload::Zeros } else { Payload::Data };
-    Segment { from_client, transport, payload, len }
+    let seqs = (&mut flow.client_seq, &mut flow.server_seq);
+    Segment::tcp(seqs, from_client, flags, options, len)
 }
 
 /// The next datagram of something like QUIC: a full first flight each way, then mostly downloads.
@@ -152,6 +160,7 @@ fn echo(flow: &mut Flow, from_client: bool) -> Segment {
     if from_client {
         flow.client_seq = flow.client_seq.wrapping_add(1);
     }
-    let transport = Transport::Echo { reply: !from_client, sequence: flow.client_seq as u16 };
+    let (identifier, sequence) = (flow.client_port, flow.client_seq as u16);
+    let transport = Transport::Echo { reply: !from_client, identifier, sequence };
     Segment { from_client, transport, payload: Payload::Data, len: 56 }
 }

@@ -1,5 +1,6 @@
 //! Writes pcapng files (draft-ietf-opsawg-pcapng): frames of several link types and interfaces, with comments.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use packetloom_packet::batch::Parsed;
@@ -28,15 +29,19 @@ const UNDESCRIBED: u16 = 147;
 pub struct PcapngWriter {
     output: Output,
     has_begun: bool,
-    interfaces: Vec<Interface>,
+    /// Their numbers; those of a name apart, to be found without a copy of it.
+    interfaces: HashMap<LinkType, NumbersByName>,
+    /// How many there are.
+    described: u32,
     /// Blocks on their way; kept for the next ones.
     blocks: Vec<u8>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Interface {
-    link: LinkType,
-    name: Option<Box<str>>,
+/// Numbers of interfaces of one link type: of the one without a name, and of others by theirs.
+#[derive(Debug, Default)]
+struct NumbersByName {
+    nameless: Option<u32>,
+    named: HashMap<Box<str>, u32>,
 }
 
 impl PcapngWriter {
@@ -51,7 +56,7 @@ impl PcapngWriter {
 
     /// Writes to an output, which may be several files: frames go to them by their times, and each describes all interfaces.
     pub fn over(output: Output) -> Self {
-        Self { output, has_begun: false, interfaces: Vec::new(), blocks: Vec::new() }
+        Self { output, has_begun: false, interfaces: HashMap::new(), described: 0, blocks: Vec::new() }
     }
 
     /// Appends the frames of a batch whose verdict is to drop, as they came, each with the reason as its comment. Of a frame, 262,144
@@ -166,9 +171,13 @@ impl PcapngWriter {
 
     /// The number of an interface, which is described where it is new.
     fn interface(&mut self, link: LinkType, name: Option<&str>, blocks: &mut Vec<u8>) -> u32 {
-        let is_same = |known: &Interface| known.link == link && known.name.as_deref() == name;
-        if let Some(number) = self.interfaces.iter().position(is_same) {
-            return number as u32;
+        let known = self.interfaces.entry(link).or_default();
+        let number = match name {
+            None => known.nameless,
+            Some(name) => known.named.get(name).copied(),
+        };
+        if let Some(number) = number {
+            return number;
         }
         block(blocks, INTERFACE_DESCRIPTION, |blocks| {
             let number = if link == LinkType::NONE { UNDESCRIBED } else { link.0 };
@@ -189,8 +198,13 @@ impl PcapngWriter {
             option(blocks, OPTION_TSRESOL, &[NANOSECONDS]);
             option(blocks, OPTION_END, &[]);
         });
-        self.interfaces.push(Interface { link, name: name.map(Into::into) });
-        self.interfaces.len() as u32 - 1
+        let number = self.described;
+        self.described += 1;
+        match name {
+            None => known.nameless = Some(number),
+            Some(name) => drop(known.named.insert(name.into(), number)),
+        }
+        number
     }
 
     /// Writes what a file begins with.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use packetloom_io::Error;
-use packetloom_io::capture::{CaptureReader, CaptureWriter, Resolution};
+use packetloom_io::capture::{CaptureReader, CaptureWriter, PcapngWriter, Resolution};
 use packetloom_io::input::Stop;
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Address, Batch, DropReason, End, FrameRef, LinkType, Rewrite, Timestamp, Verdict};
@@ -259,4 +259,53 @@ fn errors_name_the_file() {
         let error = write(Path::new("/dev/full"), Resolution::Micros, &frames).expect_err("a full device");
         assert!(error.to_string().starts_with("/dev/full: "), "{error}");
     }
+}
+
+/// Each frame names the interface that it came by, and each interface is described once, however many there are.
+#[test]
+fn interfaces_of_pcapng_are_described_once() {
+    const PORTS: u16 = 20_000;
+    let folder = tempdir().expect("a folder");
+    let path = folder.path().join("many.pcapng");
+    // Every third has no name, and two share one.
+    let name = |port: u16| (!port.is_multiple_of(3)).then(|| format!("eth{}", port / 6).into_boxed_str());
+    let mut batch = Batch::new(usize::from(PORTS));
+    batch.reset(Arc::new(*b"frame"));
+    batch.set_port_names(Some((0..PORTS).map(name).collect()));
+    for number in 0..PORTS {
+        // In another order, by links that take turns.
+        let port = (u32::from(number) * 7_919 % u32::from(PORTS)) as u16;
+        let of =
+            Frame { link: [1, 101][usize::from(number % 2)], port, ..frame(u64::from(number), 5, b"frame") };
+        batch.push(frame_ref(&of));
+    }
+    let mut writer = PcapngWriter::create(&path).expect("a file");
+    for _ in 0..2 {
+        writer.write_commented(&batch, (0..batch.len()).map(|index| (index, &[][..]))).expect("written");
+    }
+    writer.finish().expect("written");
+    let (mut interfaces, mut found) = (Vec::new(), Vec::new());
+    let file = fs::read(&path).expect("a capture");
+    let mut rest = &file[..];
+    while !rest.is_empty() {
+        let [kind, length] =
+            [0, 4].map(|at| u32::from_le_bytes(rest[at..at + 4].try_into().expect("4 bytes")));
+        let (block, others) = rest.split_at(length as usize);
+        match kind {
+            1 => {
+                // The name is the first option, if there is one.
+                let of_name = block[16..18] == [2, 0];
+                let name = of_name.then(|| block[20..20 + usize::from(block[18])].to_vec());
+                interfaces.push((u16::from_le_bytes([block[8], block[9]]), name));
+            }
+            6 => found.push(u32::from_le_bytes(block[8..12].try_into().expect("4 bytes")) as usize),
+            _ => {}
+        }
+        rest = others;
+    }
+    let expected = |frame: &FrameRef| (frame.link.0, name(frame.port).map(|name| name.as_bytes().to_vec()));
+    let expected: Vec<_> = batch.frames().iter().map(expected).collect();
+    let described: std::collections::HashSet<_> = expected.iter().cloned().collect();
+    assert_eq!(interfaces.len(), described.len());
+    assert!(found.iter().map(|number| &interfaces[*number]).eq(expected.iter().chain(&expected)));
 }

@@ -125,8 +125,10 @@ struct List {
     reflects: bool,
     /// Whether a file changes the rules, and it has all that ever are in it.
     is_of_changes: bool,
-    /// What transactions made of the list, if any did.
-    edits: Option<transaction::Edits>,
+    /// The number of each rule, where transactions made the list.
+    numbers: Option<Vec<u64>>,
+    /// The list that it goes on from.
+    before: OnceLock<transaction::Before>,
 }
 
 impl List {
@@ -136,7 +138,8 @@ impl List {
             tracks: rules.names_states(),
             reflects: false,
             is_of_changes: false,
-            edits: None,
+            numbers: None,
+            before: OnceLock::new(),
             rules,
             settings,
             verdicts: Vec::new(),
@@ -230,7 +233,7 @@ impl FunctionSpec for Acl {
         let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
         // Names of rules begin anew, too.
         let is_same =
-            self.is_same_beside_rules(old) && old.list.edits.is_none() && self.list.rules == old.list.rules;
+            self.is_same_beside_rules(old) && old.list.numbers.is_none() && self.list.rules == old.list.rules;
         if is_same {
             self.list = old.list.clone();
             self.classifier = old.classifier.clone();

@@ -1,9 +1,11 @@
 //! The batch form against the oracle; defaults, actions and counters.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
-use packetloom_classify::Kind;
+use packetloom_classify::formats::changes::read_transaction;
 use packetloom_classify::formats::{Options, Reading, read_rules};
+use packetloom_classify::{Kind, NO_RULE};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{Batch, DropReason, LinkType, PacketRecord, Verdict};
 use proptest::prelude::*;
@@ -701,4 +703,32 @@ fn what_is_logged_is_said_beforehand() {
         ["f: 2 rules with log are not logged; log = \"FILE\" in the chain file does that"]
     );
     assert!(not_logged.log().is_none());
+}
+
+/// Each of a run's workers asks; lists are compared once.
+#[test]
+fn lists_are_compared_once_for_all_workers() {
+    let text = "permit tcp from any to any port 1\npermit tcp from any to any port 2\n";
+    let old = acl(text, "");
+    let changes = read_transaction("add first deny tcp from any to any port 3").expect("a transaction");
+    let changes: Vec<_> = changes.into_iter().map(|(_, change)| change).collect();
+    let changed = old.changed(&changes).expect("it can be changed");
+    let reloaded = acl(text, "");
+    for (new, old, expected) in [
+        (&changed, &old, &[NO_RULE, 0, 1][..]),
+        // A reload after a transaction: what the file has is the same again.
+        (&reloaded, &changed, &[1, 2]),
+    ] {
+        let asked = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(|| new.list.positions_in(&old.list))).collect();
+            workers.into_iter().map(|worker| worker.join().expect("positions")).collect::<Vec<_>>()
+        });
+        for positions in &asked {
+            assert_eq!(&positions[..], expected);
+            assert!(matches!(positions, Cow::Borrowed(_)), "not compared again");
+        }
+    }
+    // From another list it is compared anew.
+    let other = acl("permit tcp from any to any port 2\npermit tcp from any to any port 2\n", "");
+    assert_eq!(&reloaded.list.positions_in(&other.list)[..], [NO_RULE, 1]);
 }

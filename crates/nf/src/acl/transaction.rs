@@ -14,35 +14,33 @@ use packetloom_classify::{Action, NO_RULE, Rule, RuleSet};
 use super::{Acl, AclReport, Counter, List};
 use crate::{RefusedChange, Report};
 
-/// What transactions made of a list.
+/// Where a list goes on from another one.
 #[derive(Debug)]
-pub(super) struct Edits {
-    /// The number of each rule.
-    numbers: Vec<u64>,
-    /// The list before the last one, and where each rule was in that, or [`NO_RULE`].
-    before: Weak<List>,
+pub(super) struct Before {
+    list: Weak<List>,
+    /// Where each rule was in that, or [`NO_RULE`].
     positions: Vec<u32>,
 }
 
 impl List {
     /// The number of the rule at `position`; none where a file changes the rules, which has names of its own.
     pub(super) fn number(&self, position: usize) -> Option<u64> {
-        match &self.edits {
-            Some(edits) => edits.numbers.get(position).copied(),
+        match &self.numbers {
+            Some(numbers) => numbers.get(position).copied(),
             None => (!self.is_of_changes).then_some(position as u64),
         }
     }
 
-    /// Where each rule was in an older list, or [`NO_RULE`].
-    fn positions_in<'a>(self: &'a Arc<Self>, old: &Arc<Self>) -> Cow<'a, [u32]> {
-        match &self.edits {
-            Some(edits) if Weak::ptr_eq(&edits.before, &Arc::downgrade(old)) => {
-                Cow::Borrowed(&edits.positions)
-            }
-            _ => {
-                let numbered = (0..self.rules.rules.len()).map(|position| self.number(position));
-                Cow::Owned(positions(old, numbered.zip(&self.rules.rules)))
-            }
+    /// Where each rule was in an older list, or [`NO_RULE`]. All workers go on from the same list: the first one that asks finds it out.
+    pub(super) fn positions_in<'a>(self: &'a Arc<Self>, old: &Arc<Self>) -> Cow<'a, [u32]> {
+        let find = || {
+            let numbered = (0..self.rules.rules.len()).map(|position| self.number(position));
+            positions(old, numbered.zip(&self.rules.rules))
+        };
+        let before = self.before.get_or_init(|| Before { list: Arc::downgrade(old), positions: find() });
+        match Weak::ptr_eq(&before.list, &Arc::downgrade(old)) {
+            true => Cow::Borrowed(&before.positions),
+            false => Cow::Owned(find()),
         }
     }
 }
@@ -99,7 +97,8 @@ impl Acl {
         if list.tracks && list.reflects {
             return Err(self.clash(changes));
         }
-        list.edits = Some(Edits { numbers, before: Arc::downgrade(&self.list), positions });
+        list.numbers = Some(numbers);
+        list.before = OnceLock::from(Before { list: Arc::downgrade(&self.list), positions });
         Ok(Self {
             list: Arc::new(list),
             kind: self.kind,

@@ -42,7 +42,7 @@ pub struct Config {
     #[serde(default = "Config::default_fields", deserialize_with = "fields")]
     #[schemars(with = "String")]
     pub fields: Fields,
-    /// What the lines of `output` are: "json" or "csv".
+    /// What the lines of `output` are: "json", "csv" or "flowtest".
     #[serde(default, deserialize_with = "format")]
     #[schemars(with = "String")]
     pub format: LineFormat,
@@ -72,7 +72,7 @@ fn fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Fields, D::Error
 }
 
 fn format<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LineFormat, D::Error> {
-    quoted(deserializer, "\"json\" or \"csv\"")
+    quoted(deserializer, "\"json\", \"csv\" or \"flowtest\"")
 }
 
 impl Config {

@@ -47,7 +47,27 @@ use super::{Error, Format, Options, Reading, WriteError, Writing};
 use crate::rule::{Action, Fragments, PortRange, Rule, TcpFlagMatch, flags_from_letters};
 use crate::{ConnectionStates, Interfaces};
 pub(super) use header::parse_header;
-use sets::{Sets, Side};
+use sets::{Pairs, Sets, Side};
+
+/// Reads a line that is one rule; lists that make it more are refused before they are.
+pub(super) fn read_rule(text: &str) -> Result<Rule, String> {
+    let line = parse_rule(text, &Sets::default())?;
+    let (addresses, [source_ports, destination_ports]) = line.parts()?;
+    match (addresses.iter().next(), count([addresses.len(), source_ports.len(), destination_ports.len()])) {
+        (Some(addresses), 1) => Ok(Rule {
+            addresses,
+            source_ports: source_ports[0],
+            destination_ports: destination_ports[0],
+            ..line.rule
+        }),
+        (_, several) => Err(format!("{several} rules; expected one, so without lists")),
+    }
+}
+
+/// Combinations of so many things each.
+fn count(of: [usize; 3]) -> usize {
+    of.into_iter().fold(1, usize::saturating_mul)
+}
 
 /// Reads rules, one a line.
 pub(super) fn read(input: &mut Input<'_>, options: &Options) -> Result<Reading, Error> {
@@ -200,19 +220,22 @@ struct Line {
 }
 
 impl Line {
-    /// Adds its rules.
-    fn build(&self, template: &Rule, builder: &mut Builder<'_>) -> Result<(), Error> {
+    /// The pairs of its addresses, its source ports and its destination ports: its rules are all combinations.
+    fn parts(&self) -> Result<(Pairs, [Vec<PortRange>; 2]), &'static str> {
         let addresses = sets::pairs(&self.source, &self.destination);
         if addresses.is_empty() {
-            let message = "one address is IPv4 and the other IPv6; expected both of one family";
-            return Err(builder.syntax(template.line, message));
+            return Err("one address is IPv4 and the other IPv6; expected both of one family");
         }
-        let ports = |set: &Set<u16>| -> Vec<PortRange> {
-            set.ranges().map(|(low, high)| PortRange { low, high }).collect()
-        };
-        let (source_ports, destination_ports) = (ports(&self.source_ports), ports(&self.destination_ports));
-        let count =
-            addresses.len().saturating_mul(source_ports.len()).saturating_mul(destination_ports.len());
+        let ports = [&self.source_ports, &self.destination_ports]
+            .map(|set| set.ranges().map(|(low, high)| PortRange { low, high }).collect());
+        Ok((addresses, ports))
+    }
+
+    /// Adds its rules.
+    fn build(&self, template: &Rule, builder: &mut Builder<'_>) -> Result<(), Error> {
+        let (addresses, [source_ports, destination_ports]) =
+            self.parts().map_err(|message| builder.syntax(template.line, message))?;
+        let count = count([addresses.len(), source_ports.len(), destination_ports.len()]);
         let rules = addresses.iter().flat_map(|addresses| {
             let destination_ports = &destination_ports;
             source_ports.iter().flat_map(move |&source_ports| {

@@ -19,6 +19,7 @@ mod unit;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,7 @@ use self::unit::{Unit, Units};
 use super::lifecycle::{self, ChainSwap, Lifecycle};
 use super::listing::Scan;
 use super::reader::Partition;
+use super::statistics::TurnClock;
 use super::{Intake, Outlet};
 use crate::chain::{self, Run};
 use crate::crew::Crew;
@@ -258,7 +260,12 @@ impl Runner {
         let later = self.crew.later();
         // What was read, while the batch before it was sent.
         let mut next: Option<(Pieces, bool)> = None;
+        let times = outlet.statistics.begin_workers(1);
+        let mut clock = TurnClock::start(&times[0]);
+        let mut has_worked = false;
         loop {
+            clock.rest(mem::take(&mut intake.rested));
+            clock.turn(mem::replace(&mut has_worked, true));
             if lifecycle.is_due(intake.received, begun) {
                 if let Some((pieces, is_for_device)) = next.take() {
                     self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
@@ -310,6 +317,7 @@ impl Runner {
             match polled {
                 Polled::Frames => {}
                 Polled::Nothing => {
+                    has_worked = false;
                     // Where time goes on without packets, none is away then.
                     let first = &mut pieces.works[0];
                     if let Some(now) = intake.tick(&mut first.batch) {
