@@ -52,7 +52,7 @@ mod wire;
 
 use std::fmt;
 
-pub use fields::{Field, FieldWatch, Values};
+pub use fields::{Field, FieldValue, FieldWatch, Fields, Values};
 use quic::Connection;
 use stream::{IntoOutcome, Stream};
 
@@ -156,7 +156,7 @@ impl fmt::Display for GiveUp {
 /// What a payload told.
 #[derive(Debug)]
 pub enum Outcome<T = Name, W = Watch> {
-    /// The name of the flow, or the values of a field.
+    /// The name of the flow, or values of fields.
     Found(T),
     /// This direction of the flow has none.
     NoName,
@@ -170,7 +170,7 @@ pub enum Outcome<T = Name, W = Watch> {
 #[derive(Debug)]
 enum Finding {
     Name(Name),
-    /// Of a field that is no name.
+    /// Of fields that are no names.
     Values(Values),
 }
 
@@ -198,7 +198,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     /// What is looked for, where that is not the first name.
-    field: Option<Field>,
+    fields: Option<Fields>,
     /// Source and destination.
     ports: (u16, u16),
     begin: Option<u32>,
@@ -259,7 +259,7 @@ impl Watch {
         sequence: u32,
         payload: &[u8],
     ) -> Outcome {
-        let waiting = Waiting { field: None, ports: (source_port, destination_port), begin };
+        let waiting = Waiting { fields: None, ports: (source_port, destination_port), begin };
         if payload.is_empty() {
             return Outcome::More(Self(State::Waiting(waiting)));
         }

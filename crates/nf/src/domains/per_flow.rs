@@ -48,7 +48,7 @@ impl FlowFunction for DomainsPerFlow {
                 report.flows.get_or_insert_default().dropped += 1;
                 return Verdict::Drop(DropReason::Domains);
             }
-            let Some(name) = watches.follow(&packet, followed) else { return Verdict::Pass };
+            let Some(name) = watches.follow(&packet, followed).found else { return Verdict::Pass };
             let Some(line) = report.blocks(&name) else { return Verdict::Pass };
             if names.is_handed_out(line) {
                 logged.push(Logged { frame: packet.frame, rule: line });
