@@ -198,16 +198,62 @@ pub(crate) fn begins_with_request(bytes: &[u8]) -> bool {
     line.is_some_and(|line| target(line.strip_suffix(b"\r").unwrap_or(line)).is_some())
 }
 
-/// What is behind the first empty line.
-pub(crate) fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
+/// The next line without its end, and what is behind it.
+fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr(b'\n', bytes)?;
+    let line = &bytes[..end];
+    Some((line.strip_suffix(b"\r").unwrap_or(line), &bytes[end + 1..]))
+}
+
+/// What is behind the first empty line, and the body that the lines before announce.
+pub(crate) fn behind_request(bytes: &[u8]) -> Option<&[u8]> {
+    // The request line, or a part of a line.
+    let (_, mut rest) = split_line(bytes)?;
+    let (mut length, mut is_chunked) = (None, false);
+    loop {
+        let (line, behind) = split_line(rest)?;
+        rest = behind;
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = value_of(line, b"content-length:") {
+            let number = value.iter().try_fold(0usize, |number, byte| {
+                let digit = char::from(*byte).to_digit(10)?;
+                number.checked_mul(10)?.checked_add(digit as usize)
+            });
+            let number = number.filter(|_| !value.is_empty())?;
+            if length.replace(number).is_some_and(|before| before != number) {
+                return None;
+            }
+        }
+        // Chunked is the last coding, if it is one.
+        is_chunked |= value_of(line, b"transfer-encoding:")
+            .is_some_and(|value| value.to_ascii_lowercase().ends_with(b"chunked"));
+    }
+    if is_chunked { behind_chunks(rest) } else { rest.get(length.unwrap_or(0)..) }
+}
+
+/// What is behind a body in chunks (RFC 9112 section 7.1).
+fn behind_chunks(bytes: &[u8]) -> Option<&[u8]> {
     let mut rest = bytes;
-    while let Some(end) = memchr(b'\n', rest) {
-        rest = &rest[end + 1..];
-        if let [b'\n', behind @ ..] | [b'\r', b'\n', behind @ ..] = rest {
-            return Some(behind);
+    loop {
+        let (line, behind) = split_line(rest)?;
+        let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let size = std::str::from_utf8(&line[..digits]).ok()?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        rest = behind;
+        if size == 0 {
+            break;
+        }
+        rest = rest.get(size..)?.strip_prefix(END_OF_LINE)?;
+    }
+    loop {
+        let (trailer, behind) = split_line(rest)?;
+        rest = behind;
+        if trailer.is_empty() {
+            return Some(rest);
         }
     }
-    None
 }
 
 /// What a line of the head tells of the name of the host.

@@ -84,9 +84,11 @@ pub fn for_each_question(payload: &[u8], is_segment: bool, mut take: impl FnMut(
     true
 }
 
-/// What is behind the head of a request of HTTP/1.x that ends in these bytes: where the request has no body, the next one.
-pub fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
-    http::behind_head(bytes)
+/// What is behind a request of HTTP/1.x that these bytes begin with, or that has a part of its head before them: the next request, if there is one.
+/// None where not all of it is there. Of a body counts its Content-Length, or its chunks (RFC 9112 section 6.3), as far as the fields that say so are
+/// in these bytes.
+pub fn behind_request(bytes: &[u8]) -> Option<&[u8]> {
+    http::behind_request(bytes)
 }
 
 /// Whether bytes begin with the first line of a request of HTTP/1.x.

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use bytemuck::{Pod, Zeroable};
-use packetloom_names::{FieldWatch, Fields, Name, Outcome, Values, Watch};
+use packetloom_names::{
+    FieldWatch, Fields, Name, Outcome, Values, Watch, begins_with_request, behind_request,
+};
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{Batch, KeyBits, protocol};
 
@@ -49,6 +51,15 @@ impl Payload<'_> {
             Outcome::More(mut watch) => watch.take(),
             Outcome::NoName | Outcome::GaveUp(_) => None,
         }
+    }
+}
+
+impl Payload<'_> {
+    /// What is behind the request that it begins with, where all of that is there.
+    pub(crate) fn behind_request(&self) -> Option<Self> {
+        let is_request = self.protocol == protocol::TCP && begins_with_request(self.bytes);
+        let rest = if is_request { behind_request(self.bytes) } else { None };
+        rest.filter(|rest| !rest.is_empty()).map(|bytes| Self { bytes, ..*self })
     }
 }
 

@@ -36,10 +36,16 @@ pub(super) fn drops_flow(list: &List, protocol: u8, messages: &[Message]) -> boo
     drops && !(protocol == protocol::UDP && has_question())
 }
 
-/// The messages that a payload has by itself.
+/// The messages that a payload has by itself: the one that it begins with, and requests behind it.
 pub(super) fn alone(payload: Option<Payload<'_>>, fields: Fields) -> Vec<Message> {
-    let values = payload.and_then(|payload| payload.alone::<FieldWatch>(fields));
-    values.map(|values| Message { begins: true, values }).into_iter().collect()
+    let mut messages = Vec::new();
+    let mut next = payload;
+    while let Some(payload) = next {
+        let values = payload.alone::<FieldWatch>(fields);
+        messages.extend(values.map(|values| Message { begins: true, values }));
+        next = payload.behind_request();
+    }
+    messages
 }
 
 impl FlowFields {
@@ -67,7 +73,8 @@ impl FlowFields {
         let progress = self.watches.follow(packet, followed);
         let is_told = progress.begins || progress.found.is_some();
         let message = Message { begins: progress.begins, values: progress.found.unwrap_or_default() };
-        is_told.then_some(message).into_iter().collect()
+        let later = payload_of(packet).and_then(|payload| payload.behind_request());
+        is_told.then_some(message).into_iter().chain(alone(later, self.fields)).collect()
     }
 
     /// The same of a packet of no flow.
@@ -98,6 +105,9 @@ impl FlowFields {
 
     /// What is found in messages.
     pub(super) fn search(&mut self, list: &Arc<List>, messages: &[Message]) -> Vec<InFields> {
+        if messages.is_empty() {
+            return Vec::new();
+        }
         let Self { set, texts: room, matches, scratch, .. } = self;
         let mut texts = emptied(std::mem::take(room));
         texts.extend(messages.iter().flat_map(|message| &message.values).map(|value| &*value.bytes));

@@ -48,9 +48,15 @@ impl StringsOracle {
         Self { report: StringsReport::new(Arc::clone(&list)), list, logged: Vec::new() }
     }
 
-    /// The values of a message that a packet has by itself.
-    fn values_alone(&self, packet: &OraclePacket) -> Option<Values> {
-        payload_of_oracle(packet)?.alone::<FieldWatch>(self.list.fields)
+    /// What a packet has by itself: the message that it begins with, or requests behind that.
+    fn messages_alone(&self, packet: &OraclePacket, are_behind: bool) -> Vec<Progress<Values>> {
+        let mut all = Vec::new();
+        let mut payload = payload_of_oracle(packet).filter(|_| !self.list.fields.is_empty());
+        while let Some(bytes) = payload {
+            all.push(Progress::alone(bytes.alone::<FieldWatch>(self.list.fields)));
+            payload = bytes.behind_request();
+        }
+        all.split_off(usize::from(are_behind).min(all.len()))
     }
 
     /// What is searched of a packet by itself.
@@ -73,24 +79,40 @@ impl StringsOracle {
         matches(&self.list.signatures.patterns, text, 0).into_iter().map(|found| found.pattern).collect()
     }
 
-    /// Judges a packet by its payload, by values of a message, and by what is known of the message that its direction is in.
+    /// Judges a packet by its payload, by its messages, and by what is known of the message that its direction is in.
     fn judge(
         &mut self,
         packet: &mut OraclePacket,
         payload: &InPayload,
-        message: &Progress<Values>,
+        messages: &[Progress<Values>],
         known: &mut Known,
     ) -> Verdict {
-        let values = message.found.as_deref().unwrap_or_default();
+        let all_values = || messages.iter().filter_map(|message| message.found.as_ref()).flatten();
         if payload.is_repeated {
             self.report.flows.get_or_insert_default().repeated += 1;
         }
-        let all_values: usize = values.iter().map(|value| value.bytes.len()).sum();
-        if payload.searched.is_some() || !values.is_empty() {
-            self.report.searches(Some(payload.searched.unwrap_or(0) + all_values), is_cut_off(packet));
+        let bytes: usize = all_values().map(|value| value.bytes.len()).sum();
+        if payload.searched.is_some() || all_values().count() > 0 {
+            self.report.searches(Some(payload.searched.unwrap_or(0) + bytes), is_cut_off(packet));
         } else if self.list.places.has(Places::PAYLOAD) && !payload.is_repeated {
             self.report.searches(None, is_cut_off(packet));
         }
+        let mut matched = BTreeSet::new();
+        let nothing = [Progress::alone(None)];
+        for message in if messages.is_empty() { &nothing } else { messages } {
+            matched.extend(self.signatures_of(payload, message, known));
+        }
+        self.tell(packet, &matched)
+    }
+
+    /// The signatures of a payload with a message, which is known from then on.
+    fn signatures_of(
+        &self,
+        payload: &InPayload,
+        message: &Progress<Values>,
+        known: &mut Known,
+    ) -> BTreeSet<u32> {
+        let values = message.found.as_deref().unwrap_or_default();
         if message.begins {
             *known = Known::default();
         }
@@ -137,7 +159,7 @@ impl StringsOracle {
                 }
             }
         }
-        self.tell(packet, &matched)
+        matched
     }
 
     /// Judges a packet by the signatures that it has.
@@ -173,8 +195,8 @@ impl Oracle for StringsOracle {
     fn step(&mut self, packet: &mut OraclePacket) -> Verdict {
         self.logged.clear();
         let payload = self.payload_alone(packet);
-        let message = Progress::alone(self.values_alone(packet));
-        self.judge(packet, &payload, &message, &mut Known::default())
+        let messages = self.messages_alone(packet, false);
+        self.judge(packet, &payload, &messages, &mut Known::default())
     }
 
     fn logged(&self) -> &[u32] {
@@ -373,19 +395,21 @@ impl FlowOracle for FlowsOracle {
             Some((sequence, is_first)) => self.segment(packet, way, sequence, is_first),
             None => self.alone.payload_alone(packet),
         };
-        let message = match list.settings.within {
-            _ if list.fields.is_empty() => Progress::alone(None),
-            Within::Stream => self.watches.follow(packet, flow),
-            _ => Progress::alone(self.alone.values_alone(packet)),
+        let messages = match list.settings.within {
+            Within::Stream if !list.fields.is_empty() => {
+                let first = self.watches.follow(packet, flow);
+                [vec![first], self.alone.messages_alone(packet, true)].concat()
+            }
+            _ => self.alone.messages_alone(packet, false),
         };
         let mut by_itself = Known::default();
         let known = match segment {
             Some(_) => self.messages.entry(way).or_default(),
             None => &mut by_itself,
         };
-        let verdict = self.alone.judge(packet, &payload, &message, known);
+        let verdict = self.alone.judge(packet, &payload, &messages, known);
         let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
-        let mut values = message.found.iter().flatten();
+        let mut values = messages.iter().filter_map(|message| message.found.as_ref()).flatten();
         // Each question of DNS over UDP is by itself.
         let is_alone = protocol == 17 && values.any(|value| value.field == Field::DnsQuery);
         let drops = list.settings.flows.as_ref().is_some_and(|flows| flows.drops);
