@@ -99,15 +99,20 @@ impl StringsCpu {
     }
 
     /// Whether a packet matches, by the matches in its texts.
-    fn judge(judge: &mut Judge, packet: &Searched, matches: &[Match], patterns: &mut Vec<u32>) -> bool {
+    fn judge(
+        list: &List,
+        judge: &mut Judge,
+        packet: &Searched,
+        matches: &[Match],
+        patterns: &mut Vec<u32>,
+    ) -> bool {
         let Searched { frame, has_payload, first_text, messages } = packet;
         let in_payload: Range<usize> = match has_payload {
             true => 0..matches.partition_point(|found| found.text == *first_text),
             false => 0..0,
         };
-        let list = Arc::clone(&judge.list);
         let fields =
-            in_fields(&list, messages, first_text + u32::from(*has_payload), &matches[in_payload.end..]);
+            in_fields(list, messages, first_text + u32::from(*has_payload), &matches[in_payload.end..]);
         patterns.clear();
         let found = matches[in_payload].iter().map(|found| found.pattern);
         patterns.extend(found.filter(|&pattern| list.is_looked_for(pattern, Places::PAYLOAD)));
@@ -136,13 +141,14 @@ impl Function for StringsCpu {
         self.judge.logged.clear();
         self.search(batch);
         let Self { judge, packets, packet_of, matches, patterns, .. } = self;
+        let list = Arc::clone(&judge.list);
         let packet_of = |found: &Match| packet_of[found.text as usize];
         for of_packet in matches.chunk_by(|a, b| packet_of(a) == packet_of(b)) {
             let packet = &packets[packet_of(&of_packet[0]) as usize];
-            if !Self::judge(judge, packet, of_packet, patterns) {
+            if !Self::judge(&list, judge, packet, of_packet, patterns) {
                 continue;
             }
-            let (settings, frame) = (&judge.list.settings, packet.frame as usize);
+            let (settings, frame) = (&list.settings, packet.frame as usize);
             if let Some(mark) = settings.mark {
                 batch.set_mark(frame, mark);
             }

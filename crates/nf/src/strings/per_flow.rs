@@ -187,6 +187,7 @@ struct Packet {
 
 /// Judges packets by what was found in them.
 struct Judging<'a> {
+    list: &'a Arc<List>,
     judge: &'a mut Judge,
     plans: &'a [Plan],
     found: &'a [Range<u32>],
@@ -206,6 +207,7 @@ impl Judging<'_> {
     /// Whether a packet with these messages matches, which is counted as searched.
     fn packet(&mut self, packet: &Packet, messages: &[Message]) -> bool {
         let Self {
+            list,
             judge,
             plans,
             found,
@@ -218,7 +220,6 @@ impl Judging<'_> {
             now,
             before,
         } = self;
-        let list = Arc::clone(&judge.list);
         let Packet { frame, payload, is_cut_off, direction } = *packet;
         let plan = &plans[frame as usize];
         let found = found[frame as usize].start as usize..found[frame as usize].end as usize;
@@ -245,6 +246,9 @@ impl Judging<'_> {
         } else if *looks_in_payload && !matches!(plan, Plan::Repeated(_)) {
             judge.report.searches(None, is_cut_off);
         }
+        if now.is_empty() && messages.is_empty() {
+            return false;
+        }
         if let (Plan::Fresh(stream, _) | Plan::Repeated(stream), Some(streams)) = (plan, streams)
             && !list.is_single
         {
@@ -255,7 +259,7 @@ impl Judging<'_> {
         let is_matched = match fields {
             None => judge.matches(frame, payload, &[], None),
             Some(fields) => {
-                let in_fields = fields.search(&list, messages);
+                let in_fields = fields.search(list, messages);
                 match (&mut fields.messages, direction) {
                     (Some(all), Some(direction)) => {
                         all.with(direction, |known| judge.matches(frame, payload, &in_fields, Some(known)))
@@ -293,6 +297,7 @@ impl FlowFunction for StringsPerFlow {
         let verdict = settings.action.verdict(DropReason::Strings);
         let payload_alone = settings.within != Within::Packet;
         let mut judging = Judging {
+            list: &list,
             judge,
             plans,
             found,
