@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use packetloom_names::{Field, FieldWatch, GiveUp, Name, Outcome, Values, Watch};
+use packetloom_names::{Field, FieldWatch, Fields, GiveUp, Name, Outcome, Values, Watch};
 
 #[derive(Debug, PartialEq)]
 enum End {
@@ -34,23 +34,28 @@ fn finish<'a>(start: Outcome, payloads: impl Iterator<Item = (u32, &'a [u8])>) -
     }
 }
 
-/// The values of a field; none where it was given up.
+/// The values of fields.
 fn values<'a>(
     start: Outcome<Values, FieldWatch>,
     payloads: impl Iterator<Item = (u32, &'a [u8])>,
-) -> Option<Values> {
-    let mut outcome = start;
-    for (sequence, payload) in payloads {
-        let Outcome::More(watch) = outcome else { break };
-        assert!(watch.bytes() <= Watch::MAX_BYTES);
-        outcome = watch.next(sequence, payload);
-    }
-    match outcome {
-        Outcome::Found(values) => {
-            assert!(!values.is_empty());
-            Some(values)
+) -> Values {
+    let (mut outcome, mut payloads) = (start, payloads);
+    let mut values = Values::new();
+    loop {
+        match outcome {
+            Outcome::More(mut watch) => {
+                values.extend(watch.take());
+                assert!(watch.bytes() <= FieldWatch::MAX_BYTES);
+                let Some((sequence, payload)) = payloads.next() else { return values };
+                outcome = watch.next(sequence, payload);
+            }
+            Outcome::Found(last) => {
+                assert!(!last.is_empty());
+                values.extend(last);
+                return values;
+            }
+            Outcome::NoName | Outcome::GaveUp(_) => return values,
         }
-        Outcome::NoName | Outcome::More(_) | Outcome::GaveUp(_) => None,
     }
 }
 
@@ -61,6 +66,8 @@ fuzz_target!(|input: &[u8]| {
     let [port, begin, rest @ ..] = input else { return };
     let mut rest = rest;
     let field = Field::ALL[usize::from(*port) / PORTS.len() % Field::ALL.len()];
+    // With another one, half of the time.
+    let fields = Fields::from_iter([field, if *begin < 128 { field } else { Field::HttpUri }]);
     let port = PORTS[usize::from(*port) % PORTS.len()];
     let ports = (50_000, port);
     let mut payloads: Vec<(u32, &[u8])> = Vec::new();
@@ -76,8 +83,8 @@ fuzz_target!(|input: &[u8]| {
     let begin = (begin % 2 == 1).then_some(u32::from(*begin) / 2);
     finish(Watch::start_tcp(50_000, port, begin, sequence, first), others.iter().copied());
     finish(Watch::start_udp(50_000, port, first), others.iter().copied());
-    values(FieldWatch::start_tcp(field, ports, begin, sequence, first), others.iter().copied());
-    values(FieldWatch::start_udp(field, ports, first), others.iter().copied());
+    values(FieldWatch::start_tcp(fields, ports, begin, sequence, first), others.iter().copied());
+    values(FieldWatch::start_udp(fields, ports, first), others.iter().copied());
 
     // On a port of DNS the first bytes of a stream tell whether it is TLS, where they come together.
     let stream: Vec<_> = payloads.iter().flat_map(|&(_, payload)| payload).copied().collect();
@@ -92,7 +99,7 @@ fuzz_target!(|input: &[u8]| {
     });
     let in_order: Vec<_> = in_order.collect();
     assert_eq!(finish(Watch::start_tcp(50_000, port, Some(0), 0, b""), in_order.iter().copied()), whole);
-    let whole = values(FieldWatch::start_tcp(field, ports, None, 0, &stream), std::iter::empty());
-    let start = FieldWatch::start_tcp(field, ports, Some(0), 0, b"");
+    let whole = values(FieldWatch::start_tcp(fields, ports, None, 0, &stream), std::iter::empty());
+    let start = FieldWatch::start_tcp(fields, ports, Some(0), 0, b"");
     assert_eq!(values(start, in_order.iter().copied()), whole);
 });

@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use packetloom_pattern::files::{BUFFERS, Format, Options, display, read};
+use packetloom_pattern::files::{BUFFERS, Format, Options, Places, display, read};
 use packetloom_pattern::{Matcher, Patterns, Report, Scratch, oracle};
 use packetloom_simd::Isa;
 
@@ -39,17 +39,18 @@ fn damage(matcher: &Matcher, patterns: &Patterns, text: &[u8]) {
     }
 }
 
-// A byte that tells whether rules are taken by their fast patterns, and of which field, the file, two NULs, the payload.
+// A byte that tells whether rules are taken by their fast patterns, and of which field, with the payload or not, the file, two NULs, the payload.
 fuzz_target!(|input: &[u8]| {
     let [choice, rest @ ..] = input else { return };
     let by_fast_pattern = choice % 2 == 1;
-    let buffer = BUFFERS.get(usize::from(choice / 2)).map(|&(name, _)| name);
+    let field = BUFFERS.get(usize::from(choice / 4)).and_then(|&(name, _)| Places::field(name.as_bytes()));
+    let places = field.map(|field| if choice % 4 > 1 { field.and(Places::PAYLOAD) } else { field });
     let end = rest.windows(2).position(|pair| pair == [0, 0]).unwrap_or(rest.len());
     let text = rest.get(end + 2..).unwrap_or_default();
     let text = &text[..text.len().min(MAX_TEXT)];
     for format in Format::ALL {
         let Ok(read_file) =
-            read(&rest[..end], &Options { format, by_fast_pattern, buffer, ..Options::default() })
+            read(&rest[..end], &Options { format, by_fast_pattern, places, ..Options::default() })
         else {
             continue;
         };
@@ -73,7 +74,7 @@ fuzz_target!(|input: &[u8]| {
         found.sort_unstable();
         found.dedup();
         let mut matched = Vec::new();
-        read_file.matched(&found, &mut matched, &mut Vec::new());
+        read_file.matched(&found, Places::ALL, &mut matched, &mut Vec::new());
         let holds = |number: &u32| {
             let signature = &read_file.signatures[*number as usize];
             signature.needs.iter().all(|pattern| found.contains(pattern))

@@ -31,12 +31,14 @@ permit any from 10.0.0.0/8 to any
 permit any from ::/1 to any
 ";
 
-/// Some of one byte, of bytes that captures are full of, and two that have to come both.
+/// Some of one byte, of bytes that captures are full of, two that have to come both, and some in several places.
 const PATTERNS: &[u8] = b"\
 alert tcp any any -> any any (content:\"|00 00|\"; sid:1;)
 alert tcp any any -> any any (content:\"a\"; content:\"|00|\"; sid:2;)
 alert tcp any any -> any any (content:\"|ff ff ff|\"; content:!\"b\"; sid:3;)
 alert tcp any any -> any any (content:\"|01 02 03 04|\"; offset:2; depth:9; sid:4;)
+alert http any any -> any any (http.method; content:\"G\"; http.host; content:!\"a\"; pkt_data; content:\"e\"; sid:5;)
+alert dns any any -> any any (dns.query; content:\"o\"; pkt_data; content:\"|00|\"; sid:6;)
 ";
 
 /// Rules for states of connections; those for interfaces concern no packets whose interfaces have no names, or all.

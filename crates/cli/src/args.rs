@@ -648,9 +648,10 @@ pub(crate) struct SearchArgs {
     #[arg(long = "match", value_name = "WHICH", value_enum, default_value_t = Which::All)]
     pub(crate) which: Which,
     /// Look in the payload, or in a header field, called as Suricata does: http.method, http.uri, http.uri.raw, http.request_line, http.host,
-    /// http.host.raw, http.user_agent, http.referer, http.cookie, http.header, http.header.raw, dns.query, tls.sni or quic.sni. Of rules those are
-    /// taken whose contents are there
-    #[arg(long = "in", value_name = "FIELD", default_value_t = LookIn::Payload)]
+    /// http.host.raw, http.user_agent, http.referer, http.cookie, http.header, http.header.raw, dns.query, tls.sni or quic.sni; or in several, with
+    /// commas between them. Of rules those are taken whose contents are there. Auto looks for contents of rules where each says, and for others in
+    /// the payload
+    #[arg(long = "in", value_name = "FIELDS", default_value_t = LookIn::default())]
     pub(crate) look_in: LookIn,
     /// How much of a packet is looked at: payload, what is behind the transport header; stream, the same with that of TCP as the stream that it is
     /// a part of; or packet, all captured bytes

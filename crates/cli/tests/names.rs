@@ -123,6 +123,10 @@ fn script(is_odd: bool) -> (String, Vec<Value>) {
     script.add("tcp", hostless, &[b"GET / HTTP/1.0\r\n\r\n", &request("n.example")[..]].concat());
     script.add("tcp", hostless, b"GET / HTTP/1.1\r\nHost:\r\n\r\n");
     script.add("tcp", hostless, &request("o.example"));
+    // Behind a body, which is no request whatever it has.
+    let body = request("body.example");
+    let post = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", body.len());
+    script.add("tcp", hostless, &[post.as_bytes(), &body, &request("r.example")].concat());
     // A stream of DNS that does not begin with a message; what is neither TCP nor UDP has none.
     let late = "10.0.0.1:5006 > 10.0.0.9:53";
     script.add("tcp", late, &[0, 1, 120]);
@@ -134,7 +138,7 @@ fn script(is_odd: bool) -> (String, Vec<Value>) {
         json!({ "sslServerName": "g.example", "httpRequestHost": "f.example:443" }),
         json!({ "dnsQName": ["i.example", "j.example", "l.example"] }),
         json!({ "dnsQName": "m.example" }),
-        json!({ "httpRequestHost": ["n.example", "o.example"] }),
+        json!({ "httpRequestHost": ["n.example", "o.example", "r.example"] }),
         json!({ "dnsQName": "p.example" }),
         json!({}),
     ];

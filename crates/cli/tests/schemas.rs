@@ -93,6 +93,7 @@ expression = "ip or ip6"
 [[chain]]
 nf = "strings"
 patterns = "strings.txt"
+look_in = ["payload", "http.uri"]
 log = "alerts.jsonl"
 [[chain]]
 nf = "domains"

@@ -776,7 +776,8 @@ fn header_fields_are_searched_by_name() {
     };
     assert_eq!(ids(&["--in", "http.uri", "--within", "stream"], &[3, 4]), [(4, 2), (5, 1)]);
     assert_eq!(ids(&["--in", "dns.query"], &[1, 2, 3]), [(6, 4), (8, 4)]);
-    assert_eq!(ids(&[], &[1, 2, 4]), [(5, 3)]);
+    assert_eq!(ids(&["--in", "payload"], &[1, 2, 4]), [(5, 3)]);
+    assert_eq!(ids(&[], &[]), [(5, 1), (5, 3), (6, 4), (8, 4)]);
     // What cannot be.
     let refused = |arguments: &[&str], status: i32, what: &str| {
         let mut command = packetloom();
@@ -785,13 +786,370 @@ fn header_fields_are_searched_by_name() {
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
         assert!(stderr(&output).contains(what), "{arguments:?}: {}", stderr(&output));
     };
-    refused(&["-e", "a", "--in", "http.url"], 2, "expected payload, http.method, http.uri,");
+    refused(&["-e", "a", "--in", "http.url"], 2, "expected auto, payload, http.method, http.uri,");
     refused(&["-e", "a", "--in", "tls.sni", "--within", "packet"], 78, "expected within = \"payload\"");
     refused(
         &["--patterns", "some.rules", "--in", "tls.sni"],
         78,
         "line 1: a content is in http.uri; expected it in tls.sni",
     );
+}
+
+const SEVERAL_PLACES: &str = r#"
+alert http any any -> any any (http.method; content:"POST"; http.uri; content:"/evil"; sid:1;)
+alert http any any -> any any (http.method; content:"GET"; http.host; content:"evil.com"; sid:2;)
+alert http any any -> any any (http.uri; content:"/evil"; pkt_data; content:"evil.php"; sid:3;)
+alert http any any -> any any (http.uri; content:"/evil"; http.cookie; content:!"x"; sid:4;)
+alert http any any -> any any (http.uri; content:"/evil"; http.user_agent; content:!"curl"; sid:5;)
+alert dns any any -> any any (dns.query; content:"evil"; pkt_data; content:"|00 01 01 00|"; sid:6;)
+alert http any any -> any any (flow:established,to_server; content:"GET "; http.host; content:"evil.com"; sid:7;)
+alert http any any -> any any (http.method; content:"GET"; http.host; content:"evil.com"; pkt_data; content:!"POST"; sid:8;)
+alert http any any -> any any (content:"POST"; http_method; content:"evil.php"; http_header; sid:9;)
+alert http any any -> any any (http.uri; content:"evil.com"; http.host; content:"nowhere"; sid:10;)
+alert http any any -> any any (http.host; content:"POST"; content:"/evil"; sid:11;)
+alert http any any -> any any (http.uri; content:"/gate"; pkt_data; content:"id="; sid:12;)
+"#;
+
+/// Numbers of packets and rules.
+fn alerts_of(folder: &Path, arguments: &[&str]) -> Vec<(u64, u64)> {
+    let text = search(folder, &[arguments, &["--json"]].concat());
+    let alerts = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let number = |value: &Value| value.as_u64().expect("a number");
+    alerts.map(|alert| (number(&alert["pcap_cnt"]), number(&alert["alert"]["signature_id"]))).collect()
+}
+
+#[test]
+fn contents_of_rules_are_found_each_in_its_place() {
+    let folder = requests();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("some.rules"), SEVERAL_PLACES).expect("written");
+    let found =
+        |arguments: &[&str]| alerts_of(folder.path(), &[&["--patterns", "some.rules"], arguments].concat());
+    assert_eq!(found(&[]), [(5, 1), (5, 3), (5, 9), (6, 6), (8, 6)]);
+    let by_stream = [(4, 2), (4, 3), (4, 5), (4, 7), (4, 8), (5, 1), (5, 3), (5, 7), (5, 9), (6, 6), (8, 6)];
+    assert_eq!(found(&["--within", "stream"]), by_stream);
+    // Only rules whose contents are in these places.
+    let some = ["--in", "http.method,http.uri,http.host"];
+    assert_eq!(found(&some), [(5, 1)]);
+    assert_eq!(found(&["--in", "payload,http.uri", "--within", "stream"]), [(4, 3), (5, 3)]);
+    // Patterns of lists in any of them.
+    let numbers_of = |arguments: &[&str]| numbers(&search(folder.path(), arguments));
+    assert_eq!(numbers_of(&["-e", "evil.com", "--in", "http.uri,http.host", "--within", "stream"]), [4, 5]);
+    assert_eq!(numbers_of(&["-e", "/evil", "--in", "http.host,http.uri"]), [5]);
+    assert_eq!(numbers_of(&["-e", "evil.php", "--in", "http.host,payload"]), [4, 5]);
+    assert_eq!(numbers_of(&["-e", "evil", "--in", "dns.query,http.method"]), [6, 8]);
+    // Each field counts, of several questions each one by itself.
+    let count = |summary: &Value, name: &str| summary["functions"][0][name].as_u64().expect("a count");
+    search(folder.path(), &["-e", "evil", "--in", "http.method,dns.query", "--summary", "s.json"]);
+    let summary = json(&at("s.json"));
+    assert_eq!(["searched", "bytes", "matched"].map(|name| count(&summary, name)), [3, 4 + 8 + 8, 2]);
+
+    // A message goes on in later segments, until the next one begins.
+    let to = "10.0.0.1:1000 > 192.0.2.1:80";
+    let post = b"POST /gate.php HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\n";
+    let get = b"GET /other HTTP/1.1\r\n\r\n";
+    let mut sequence = 1;
+    let mut all: Vec<(u32, &str, &[u8])> = vec![(0, "S", b"")];
+    for payload in [&post[..8], &post[8..], b"id=evil", b"more", b"id=", get, b"id="] {
+        all.push((sequence, "PA", payload));
+        sequence += payload.len() as u32;
+    }
+    fs::write(at("some.pcap"), packets::pcap(&segments(0, to, &all))).expect("written");
+    assert_eq!(found(&["--within", "stream"]), [(4, 12), (6, 12)]);
+    assert_eq!(found(&[]), [(0u64, 0u64); 0]);
+    // The rest of the flow is dropped from the first of them on.
+    let chain = "[[chain]]\nnf = \"strings\"\npatterns = \"some.rules\"\nwithin = \"stream\"\naction = \"drop\"\n\
+                 [sink]\ncapture = \"passed.pcap\"\n";
+    run_chain(folder.path(), chain, "some.pcap", &["passed.pcap", "s.json"]);
+    let summary = json(&at("s.json"));
+    assert_eq!(summary["functions"][0]["flows"]["dropped"].as_u64(), Some(4));
+}
+
+#[test]
+fn places_of_chains_are_names_or_lists() {
+    let folder = requests();
+    fs::write(folder.path().join("list.txt"), "evil\n").expect("written");
+    let chain = |look_in: &str| {
+        let text = format!("[[chain]]\nnf = \"strings\"\npatterns = \"list.txt\"\nlook_in = {look_in}\n");
+        fs::write(folder.path().join("chain.toml"), text).expect("written");
+        let mut command = packetloom();
+        run(command.current_dir(folder.path()).args([
+            "run",
+            "chain.toml",
+            "-r",
+            "some.pcap",
+            "--summary",
+            "s.json",
+        ]))
+    };
+    for (look_in, matched) in [
+        ("\"auto\"", 7),
+        ("\"payload\"", 7),
+        ("[\"payload\"]", 7),
+        ("[\"http.uri\"]", 1),
+        ("[\"http.uri\", \"dns.query\"]", 3),
+    ] {
+        assert!(chain(look_in).status.success(), "{look_in}");
+        let summary = json(&folder.path().join("s.json"));
+        assert_eq!(summary["functions"][0]["matched"].as_u64(), Some(matched), "{look_in}");
+    }
+    for (look_in, what) in [
+        ("[]", "expected one at least"),
+        (
+            "[\"http.uri\", \"http.url\"]",
+            "\"http.url\" is no place to look in; expected auto, payload, http.method",
+        ),
+        ("[\"auto\"]", "\"auto\" is no place"),
+        ("\"http.uri,http.host\"", "is no place to look in"),
+        ("7", "expected the name of a place in quotes, or several in brackets"),
+        ("[7]", "expected"),
+        ("[\"http.uri\", \"payload\"]\nwithin = \"packet\"", "expected within = \"payload\" or \"stream\""),
+    ] {
+        let output = chain(look_in);
+        assert_eq!(output.status.code(), Some(78), "{look_in}");
+        assert!(stderr(&output).contains(what), "{look_in}: {}", stderr(&output));
+    }
+}
+
+/// Requests of several flows, with bodies, in segments that mostly end where lines do, and queries between them.
+fn random_requests(seed: u64, packets: usize) -> String {
+    let mut state = seed;
+    let mut below = |most: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % most
+    };
+    let firsts: [&[u8]; 4] = [
+        b"GET /evil HTTP/1.1\r\n",
+        b"POST /gate.php?a=%65vil HTTP/1.1\r\n",
+        b"GET http://a/x/../evil HTTP/1.0\n",
+        b"POST /evil/gate.php HTTP/1.1\r\n",
+    ];
+    let lines: [&[u8]; 9] = [
+        b"Host: evil.com\r\n",
+        b"Host: a\r\n",
+        b"User-Agent: curl\r\n",
+        b"Cookie: id=evil\r\n",
+        b"User-Agent: wget\r\n",
+        b"X: evil.php GET \r\n",
+        b"\r\n",
+        b"id=evil",
+        b"no-evil/gate.php",
+    ];
+    let mut flows: Vec<(Vec<u8>, Vec<usize>, usize)> = Vec::new();
+    let (mut text, mut time) = (String::new(), 0);
+    for _ in 0..10 {
+        let (mut stream, mut ends) = (Vec::new(), vec![0]);
+        while stream.len() < 900 {
+            let word = if stream.is_empty() || below(6) == 0 { firsts[below(4)] } else { lines[below(9)] };
+            stream.extend_from_slice(word);
+            ends.push(stream.len());
+        }
+        flows.push((stream, ends, 0));
+    }
+    for _ in 0..packets {
+        time += [1, 1, 1, 400][usize::from(below(60) == 0) * 3];
+        if below(12) == 0 {
+            let names = [&b"\x04evil\x03com\x00\x00\x01\x00\x01"[..], b"\x01a\x00\x00\x01\x00\x01"];
+            let count = below(3);
+            let mut query =
+                [b"\x00\x01", [&b"\x01\x00"[..], b"\x81\x80"][usize::from(below(5) == 0)]].concat();
+            query.extend_from_slice(&[0, count as u8, 0, 0, 0, 0, 0, 0]);
+            (0..count).for_each(|_| query.extend_from_slice(names[below(2)]));
+            let ends = format!("udp 10.0.0.{}:1000 > 192.0.2.1:53", below(3));
+            text += &with_payload(&format!("{}.{:03} {ends}", time / 1000, time % 1000), &query);
+            continue;
+        }
+        let which = below(flows.len());
+        let (stream, ends, at) = &mut flows[which];
+        let (from, flags) = match below(30) {
+            0 => (0, "S"),
+            1..=2 => (at.saturating_sub(below(60)), "PA"),
+            3..=4 => (*at + below(40), "PA"),
+            _ => (*at, "PA"),
+        };
+        let from = from.min(stream.len());
+        let next = ends.iter().copied().filter(|&end| end > from).nth(below(4));
+        let until = if below(5) == 0 { from + below(30) } else { next.unwrap_or(stream.len()) };
+        let until = until.min(stream.len());
+        let payload = if flags == "S" { &[][..] } else { &stream[from..until] };
+        *at = if flags == "S" || until == stream.len() { 0 } else { until.max(*at) };
+        let segment = [(from as u32 + u32::from(flags != "S"), flags, payload)];
+        text +=
+            &segments(time, &format!("10.0.0.{}:{} > 192.0.2.1:80", which / 2, 1000 + which % 2), &segment);
+    }
+    text
+}
+
+#[test]
+fn rules_of_several_places_are_those_of_the_oracle() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("some.rules"), SEVERAL_PLACES).expect("written");
+    fs::write(at("list.txt"), "evil\nGET\nid=evil\n/gate\n").expect("written");
+    let function = |patterns: &str, log: &str, keys: &str| {
+        format!("[[chain]]\nnf = \"strings\"\npatterns = \"{patterns}\"\nlog = \"{log}\"\n{keys}\n")
+    };
+    let mut by_rule = std::collections::BTreeMap::<u64, u64>::new();
+    let mut dropped = 0;
+    for seed in 0..packetloom_testing::amount(4, 25) as u64 {
+        fs::write(at("some.pcap"), packets::pcap(&random_requests(seed, 900))).expect("written");
+        let places = "look_in = [\"payload\", \"http.uri\", \"dns.query\", \"http.host\"]";
+        let chains = [
+            function("some.rules", "a.json", "within = \"stream\"\ntimeout = \"300ms\"")
+                + &function("list.txt", "b.json", &format!("{places}\nwithin = \"stream\"")),
+            function("some.rules", "a.json", "mark = 3") + &function("list.txt", "b.json", places),
+            function("some.rules", "a.json", "within = \"stream\"\naction = \"drop\"\nmatch = \"first\"")
+                + &function(
+                    "list.txt",
+                    "b.json",
+                    "look_in = [\"http.uri\", \"http.cookie\"]\nflow = \"drop\"\naction = \"drop\"",
+                ),
+        ];
+        for chain in chains {
+            for batch in [3, 200] {
+                let chain = format!("{chain}[run]\nbatch = {batch}\n[sink]\ncapture = \"passed.pcap\"\n");
+                run_chain(folder.path(), &chain, "some.pcap", &["a.json", "b.json", "passed.pcap", "s.json"]);
+                let functions = &json(&at("s.json"))["functions"];
+                for found in functions[0]["found"].as_array().expect("a list") {
+                    let number = |name: &str| found[name].as_u64().expect("a number");
+                    *by_rule.entry(number("id")).or_default() += number("packets");
+                }
+                dropped += functions[0]["flows"]["dropped"].as_u64().unwrap_or(0);
+            }
+        }
+    }
+    let rare: Vec<_> = (1..13).filter(|rule| by_rule.get(rule).is_none_or(|&count| count < 20)).collect();
+    assert_eq!(rare, [10, 11], "rules that nothing has: {by_rule:?}");
+    assert!(dropped > 100, "{dropped}");
+}
+
+#[test]
+fn requests_behind_others_in_a_segment_are_those_of_tshark() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let to = "10.0.0.1:1000 > 192.0.2.1:80";
+    let post = "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 27\r\n\r\nGET /no HTTP/1.1\r\nHost: a\r\n";
+    let chunked = "PUT /b HTTP/1.1\r\nHost: y\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nGET\r\n12\r\n /no HTTP/1.1\r\nHos\r\n0\r\n\r\n";
+    let get = "GET /c HTTP/1.1\r\nHost: z\r\n\r\n";
+    let payloads = [
+        format!("{get}{post}{chunked}{get}"),
+        format!("{post}{post}{get}"),
+        format!("{chunked}{post}"),
+        get.replace("/c", "/d"),
+    ];
+    let mut sequence = 1;
+    let mut all: Vec<(u32, &str, &[u8])> = vec![(0, "S", b"")];
+    for payload in &payloads {
+        all.push((sequence, "PA", payload.as_bytes()));
+        sequence += payload.len() as u32;
+    }
+    fs::write(folder.path().join("some.pcap"), packets::pcap(&segments(0, to, &all))).expect("written");
+    let uris = [("/a", [2, 3, 4].as_slice()), ("/b", &[2, 4]), ("/c", &[2, 3]), ("/d", &[5]), ("/no", &[])];
+    for (uri, expected) in uris {
+        for within in ["payload", "stream"] {
+            let found = search(folder.path(), &["-e", uri, "--in", "http.uri", "--within", within]);
+            assert_eq!(numbers(&found), expected, "{uri} {within}");
+        }
+    }
+    // Contents of a rule are those of one request.
+    let rules = "alert http any any -> any any (http.uri; content:\"/a\"; http.host; content:\"x\"; sid:1;)\n\
+                 alert http any any -> any any (http.uri; content:\"/a\"; http.host; content:\"z\"; sid:2;)\n";
+    fs::write(folder.path().join("some.rules"), rules).expect("written");
+    for within in ["payload", "stream"] {
+        let found = alerts_of(folder.path(), &["--patterns", "some.rules", "--within", within]);
+        assert_eq!(found, [(2, 1), (3, 1), (4, 1)], "{within}");
+    }
+    if !packetloom_testing::has_tshark() {
+        return;
+    }
+    let output = std::process::Command::new("tshark")
+        .current_dir(folder.path())
+        .args([
+            "-r",
+            "some.pcap",
+            "-n",
+            "-Y",
+            "http.request",
+            "-T",
+            "fields",
+            "-e",
+            "frame.number",
+            "-e",
+            "http.request.uri",
+        ])
+        .output()
+        .expect("tshark runs");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    let theirs: Vec<(u64, &str)> = text
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .flat_map(|(number, uris)| uris.split(',').map(move |uri| (number.parse().expect("a number"), uri)))
+        .collect();
+    for (uri, expected) in uris {
+        let mut of_uri: Vec<_> =
+            theirs.iter().filter(|(_, other)| *other == uri).map(|(number, _)| *number).collect();
+        of_uri.dedup();
+        assert_eq!(of_uri, expected, "{uri} {theirs:?}");
+    }
+}
+
+/// In packets by themselves, a rule of two places is found where both halves are, each looked for in its place alone.
+#[test]
+fn rules_of_two_places_are_both_halves_in_real_captures() {
+    let Some(corpus) = packetloom_testing::corpus("captures") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let rules = [
+        ("http.method", "GET", "http.host", "."),
+        ("http.uri", "/", "http.user_agent", "o"),
+        ("http.uri", "e", "http.cookie", "="),
+        ("http.host", "www", "payload", "Accept"),
+        ("tls.sni", "o", "payload", "h2"),
+        ("dns.query", "www", "payload", "|00 01 00 01|"),
+    ];
+    let option = |place: &str, content: &str| match place {
+        "payload" => format!("pkt_data; content:\"{content}\"; "),
+        place => format!("{place}; content:\"{content}\"; "),
+    };
+    let text: String = (1..)
+        .zip(&rules)
+        .map(|(sid, (a, b, c, d))| {
+            format!("alert ip any any -> any any ({}{}sid:{sid};)\n", option(a, b), option(c, d))
+        })
+        .collect();
+    fs::write(folder.path().join("two.rules"), text).expect("written");
+    let mut captures: Vec<_> =
+        fs::read_dir(corpus).expect("captures").map(|entry| entry.expect("an entry").path()).collect();
+    captures.retain(|path| {
+        path.extension().is_some_and(|end| end == "pcap" || end == "pcapng")
+            && fs::metadata(path).is_ok_and(|data| data.len() < 2_000_000)
+    });
+    let mut matched = [0; 6];
+    // All captures together: their packets are numbered on.
+    let found = |arguments: &[&str]| {
+        let mut command = packetloom();
+        command.current_dir(folder.path()).arg("search");
+        for capture in &captures {
+            command.arg("-r").arg(capture);
+        }
+        let text = succeed(command.args(arguments).arg("--json"));
+        let alerts = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let number = |value: &Value| value.as_u64().expect("a number");
+        alerts
+            .map(|alert| (number(&alert["pcap_cnt"]), number(&alert["alert"]["signature_id"])))
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    let together = found(&["--patterns", "two.rules"]);
+    for (sid, (a, b, c, d)) in (1..).zip(rules) {
+        let half = |name: &str, place: &str, content: &str| {
+            let rule = format!("alert ip any any -> any any ({}sid:{sid};)\n", option(place, content));
+            fs::write(folder.path().join(name), rule).expect("written");
+            found(&["--patterns", name, "--in", place])
+        };
+        let expected: Vec<_> = half("a.rules", a, b).intersection(&half("b.rules", c, d)).copied().collect();
+        matched[sid as usize - 1] = expected.len();
+        let own: Vec<_> = together.iter().copied().filter(|&(_, of)| of == sid).collect();
+        assert_eq!(own, expected, "{a} {c}");
+    }
+    assert!(matched.iter().all(|&matched| matched > 3), "{matched:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::stream::Step;
 use crate::text::push_escaped;
 use crate::wire::{Field, Stop, be16};
-use crate::{Finding, Name, NameKind, Values};
+use crate::{FieldValue, Finding, Name, NameKind, Values};
 
 /// DNS and multicast DNS.
 const PORTS: [u16; 2] = [53, 5353];
@@ -114,32 +114,44 @@ pub(crate) fn split_message(segment: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(be16(*prefix)).filter(|(message, _)| message.len() >= HEADER)
 }
 
-/// The names of all questions of a query.
-fn questions(bytes: &[u8], begin: usize, end: usize) -> Result<Values, Stop> {
-    let message = Field { bytes, end };
-    let [flags] = message.at(begin + FLAGS)?;
-    let count = be16(message.at(begin + QUESTIONS)?).min(MAX_QUESTIONS);
-    if flags & RESPONSE != 0 {
-        return Err(Stop::NoName);
-    }
-    let mut values = Values::new();
-    let mut at = begin + HEADER;
-    for _ in 0..count {
-        match question(message, begin, at) {
-            Ok((name, next)) => {
-                values.push(name.text.as_bytes().into());
-                at = next;
-            }
-            Err(Stop::NoName) => break,
-            Err(needs) => return Err(needs),
+/// The names of all questions of a query, as far as they were read.
+#[derive(Debug, Default)]
+struct Questions {
+    values: Values,
+    /// Where the next question is, from the first on.
+    next: usize,
+    /// Bytes of names.
+    bytes: usize,
+}
+
+impl Questions {
+    /// Reads on in the query that begins at `begin` in `bytes` and ends at `end`; its names once all are read.
+    fn read(&mut self, bytes: &[u8], begin: usize, end: usize) -> Result<Values, Stop> {
+        let message = Field { bytes, end };
+        let [flags] = message.at(begin + FLAGS)?;
+        let count = be16(message.at(begin + QUESTIONS)?).min(MAX_QUESTIONS);
+        if flags & RESPONSE != 0 {
+            return Err(Stop::NoName);
         }
+        let first = begin + HEADER;
+        while self.values.len() < count {
+            let (name, next) = match question(message, begin, first + self.next) {
+                Err(Stop::NoName) => break,
+                read => read?,
+            };
+            let text = Box::<[u8]>::from(name.text);
+            self.bytes += text.len();
+            let question = self.values.len() as u16;
+            self.values.push(FieldValue { question, ..FieldValue::new(crate::Field::DnsQuery, text) });
+            self.next = next - first;
+        }
+        if self.values.is_empty() { Err(Stop::NoName) } else { Ok(std::mem::take(&mut self.values)) }
     }
-    if values.is_empty() { Err(Stop::NoName) } else { Ok(values) }
 }
 
 /// The names that the query in a datagram asks for.
 pub(crate) fn query(payload: &[u8]) -> Option<Values> {
-    questions(payload, 0, payload.len()).ok()
+    Questions::default().read(payload, 0, payload.len()).ok()
 }
 
 /// The name in a datagram.
@@ -150,59 +162,62 @@ pub(crate) fn datagram(payload: &[u8]) -> Option<Name> {
 /// A message on a stream, as far as its first question, or as its questions.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// Whether all names of a query are told, or the first of any message.
-    are_values: bool,
+    /// Where all names of a query are told, and not the first of any message.
+    questions: Option<Questions>,
     bytes: Vec<u8>,
     /// Bytes before which nothing more can be said.
     needs: usize,
 }
 
 impl Message {
+    /// One of which all questions are told where they are values, else the first.
     pub(crate) fn new(are_values: bool) -> Self {
-        Self { are_values, bytes: Vec::new(), needs: 0 }
+        let questions = are_values.then(Questions::default);
+        Self { questions, bytes: Vec::new(), needs: 0 }
     }
 
     /// Bytes of a stream that it is given.
     pub(crate) fn limit(&self) -> usize {
-        if self.are_values { MAX_QUERY } else { MAX_STREAM }
+        if self.questions.is_some() { MAX_QUERY } else { MAX_STREAM }
     }
 
     /// Takes the bytes that follow.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Step {
-        let found = if self.bytes.is_empty() {
-            self.read(bytes)
-        } else {
-            self.bytes.extend_from_slice(bytes);
-            if self.bytes.len() < self.needs {
+        let Self { questions, bytes: kept, needs } = self;
+        let is_first = kept.is_empty();
+        if !is_first {
+            kept.extend_from_slice(bytes);
+            if kept.len() < *needs {
                 return Step::More;
             }
-            self.read(&self.bytes)
-        };
-        match found {
+        }
+        match read(if is_first { bytes } else { kept }, questions.as_mut()) {
             Ok(finding) => Step::Found(finding),
             Err(Stop::NoName) => Step::NoName,
-            Err(Stop::Needs(needs)) => {
-                self.needs = needs;
-                if self.bytes.is_empty() {
-                    self.bytes.extend_from_slice(bytes);
+            Err(Stop::Needs(more)) => {
+                *needs = more;
+                if is_first {
+                    kept.extend_from_slice(bytes);
                 }
                 Step::More
             }
         }
     }
 
-    fn read(&self, bytes: &[u8]) -> Result<Finding, Stop> {
-        let prefix = Field { bytes, end: usize::MAX };
-        let end = PREFIX + be16(prefix.at(0)?);
-        if self.are_values {
-            questions(bytes, PREFIX, end).map(Finding::Values)
-        } else {
-            first_question(bytes, PREFIX, end).map(Finding::Name)
-        }
-    }
-
     /// Bytes on the heap.
     pub(crate) fn heap(&self) -> usize {
-        self.bytes.capacity()
+        let of_questions =
+            |questions: &Questions| questions.bytes + questions.values.capacity() * size_of::<FieldValue>();
+        self.bytes.capacity() + self.questions.as_ref().map_or(0, of_questions)
+    }
+}
+
+/// What the bytes of a message on a stream tell.
+fn read(bytes: &[u8], questions: Option<&mut Questions>) -> Result<Finding, Stop> {
+    let prefix = Field { bytes, end: usize::MAX };
+    let end = PREFIX + be16(prefix.at(0)?);
+    match questions {
+        Some(questions) => questions.read(bytes, PREFIX, end).map(Finding::Values),
+        None => first_question(bytes, PREFIX, end).map(Finding::Name),
     }
 }

@@ -76,6 +76,10 @@ impl Field {
         }
     }
 
+    const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+
     /// The kind of message that has it.
     pub(crate) const fn of(self) -> NameKind {
         match self {
@@ -87,34 +91,96 @@ impl Field {
     }
 }
 
-/// The values of a field in a message, as bytes: several of questions of DNS, else one. Names of DNS, TLS and QUIC are written as
-/// [`Name::text`](crate::Name::text).
-pub type Values = Vec<Box<[u8]>>;
+/// A set of fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fields(u16);
 
-/// What was seen of one direction of one flow, while its first message may have a field: as a [`Watch`](crate::Watch) is for names, with the same
+impl Fields {
+    /// Whether it has a field.
+    #[inline]
+    pub const fn has(self, field: Field) -> bool {
+        self.0 & field.bit() != 0
+    }
+
+    /// Whether it has none.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Its fields, in the order of [`Field::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Field> {
+        Field::ALL.into_iter().filter(move |&field| self.has(field))
+    }
+
+    pub(crate) fn remove(&mut self, field: Field) {
+        self.0 &= !field.bit();
+    }
+
+    /// Those of messages of a kind.
+    pub(crate) fn of(self, kind: NameKind) -> Self {
+        self.iter().filter(|field| field.of() == kind).collect()
+    }
+}
+
+impl From<Field> for Fields {
+    fn from(field: Field) -> Self {
+        Self(field.bit())
+    }
+}
+
+impl FromIterator<Field> for Fields {
+    fn from_iter<I: IntoIterator<Item = Field>>(fields: I) -> Self {
+        Self(fields.into_iter().fold(0, |bits, field| bits | field.bit()))
+    }
+}
+
+/// What a message has in a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldValue {
+    /// Where it is.
+    pub field: Field,
+    /// The number of the question of DNS; 0 of other messages.
+    pub question: u16,
+    /// Its bytes. Names of DNS, TLS and QUIC are written as [`Name::text`](crate::Name::text).
+    pub bytes: Box<[u8]>,
+}
+
+impl FieldValue {
+    pub(crate) fn new(field: Field, bytes: impl Into<Box<[u8]>>) -> Self {
+        Self { field, question: 0, bytes: bytes.into() }
+    }
+}
+
+/// Values of a message: of each field one, but of DNS one for each question.
+pub type Values = Vec<FieldValue>;
+
+/// What was seen of one direction of one flow, while its first message may have fields: as a [`Watch`](crate::Watch) is for names, with the same
 /// bounds.
 ///
-/// A value is told once all of it is there, be the message longer; of several fields of HTTP with the same name, the first that is not empty.
+/// A value is told once all of it is there, be the message longer: with [`Outcome::Found`] the last ones, and those before by [`Self::take`]. Of
+/// several fields of HTTP with the same name, the first that is not empty counts.
 ///
 /// ```
-/// # use packetloom_names::{Field, FieldWatch, Outcome};
-/// let request = b"GET /a%20b//c?d HTTP/1.1\r\nHost: Example.com:80\r\n\r\n";
-/// let value = |field| match FieldWatch::start_tcp(field, (49152, 80), None, 1000, request) {
-///     Outcome::Found(values) => values[0].to_vec(),
-///     other => panic!("{other:?}"),
-/// };
-/// assert_eq!(value(Field::HttpUri), b"/a b/c?d");
-/// assert_eq!(value(Field::HttpHost), b"example.com");
+/// # use packetloom_names::{Field, FieldWatch, Fields, Outcome};
+/// let wanted = Fields::from_iter([Field::HttpUri, Field::HttpHost]);
+/// let (first, second) = (b"GET /a%20b//c?d HTTP/1.1\r\nHo", b"st: Example.com:80\r\n\r\n");
+/// let Outcome::More(mut watch) = FieldWatch::start_tcp(wanted, (49152, 80), None, 1000, first) else { panic!() };
+/// assert_eq!(*watch.take()[0].bytes, *b"/a b/c?d");
+/// let Outcome::Found(values) = watch.next(1000 + first.len() as u32, second) else { panic!() };
+/// assert_eq!((values[0].field, &*values[0].bytes), (Field::HttpHost, &b"example.com"[..]));
 /// ```
 #[derive(Debug)]
 pub struct FieldWatch(State);
 
 impl FieldWatch {
     /// Begins with the first datagram of a direction of a UDP flow between these ports, source and destination.
-    pub fn start_udp(field: Field, ports: (u16, u16), payload: &[u8]) -> Outcome<Values, Self> {
-        match (field, dns::has_port(ports.0, ports.1)) {
-            (Field::DnsQuery, true) => dns::query(payload).map_or(Outcome::NoName, Outcome::Found),
-            (Field::QuicSni, false) if quic::may_begin_with(payload) => {
+    pub fn start_udp(fields: Fields, ports: (u16, u16), payload: &[u8]) -> Outcome<Values, Self> {
+        match dns::has_port(ports.0, ports.1) {
+            true if fields.has(Field::DnsQuery) => {
+                dns::query(payload).map_or(Outcome::NoName, Outcome::Found)
+            }
+            false if fields.has(Field::QuicSni) && quic::may_begin_with(payload) => {
                 Self::outcome(Connection::start(payload))
             }
             _ => Outcome::NoName,
@@ -123,13 +189,13 @@ impl FieldWatch {
 
     /// Begins with the first segment of a direction of a TCP connection, as [`Watch::start_tcp`](crate::Watch::start_tcp) does.
     pub fn start_tcp(
-        field: Field,
+        fields: Fields,
         ports: (u16, u16),
         begin: Option<u32>,
         sequence: u32,
         payload: &[u8],
     ) -> Outcome<Values, Self> {
-        let waiting = Waiting { field: Some(field), ports, begin };
+        let waiting = Waiting { fields: Some(fields), ports, begin };
         if payload.is_empty() {
             return Outcome::More(Self(State::Waiting(waiting)));
         }
@@ -141,7 +207,18 @@ impl FieldWatch {
         Self::outcome(self.0.next(sequence, payload))
     }
 
-    /// Bytes of memory that it takes, with its own; at most [`Watch::MAX_BYTES`](crate::Watch::MAX_BYTES).
+    /// Values that were found and not taken yet, of a message that may have more.
+    pub fn take(&mut self) -> Values {
+        match &mut self.0 {
+            State::Stream(stream) => stream.take_values(),
+            State::Waiting(_) | State::Quic(_) => Values::new(),
+        }
+    }
+
+    /// Bytes that [`Self::bytes`] is at most.
+    pub const MAX_BYTES: usize = 96 * 1024;
+
+    /// Bytes of memory that it takes, with its own, once values are taken; at most [`Self::MAX_BYTES`].
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
@@ -149,7 +226,13 @@ impl FieldWatch {
     fn outcome(outcome: Outcome<Finding, State>) -> Outcome<Values, Self> {
         match outcome {
             Outcome::Found(Finding::Values(values)) => Outcome::Found(values),
-            Outcome::Found(Finding::Name(name)) => Outcome::Found(vec![name.text.into()]),
+            Outcome::Found(Finding::Name(name)) => {
+                let field = match name.kind {
+                    NameKind::QuicServer => Field::QuicSni,
+                    _ => Field::TlsSni,
+                };
+                Outcome::Found(vec![FieldValue::new(field, Box::<[u8]>::from(name.text))])
+            }
             Outcome::NoName => Outcome::NoName,
             Outcome::More(state) => Outcome::More(Self(state)),
             Outcome::GaveUp(reason) => Outcome::GaveUp(reason),

@@ -1,10 +1,10 @@
-//! The Host, or another field, of the first request of HTTP/1.x (RFC 9112, RFC 9110 section 7.2).
+//! The Host, or other fields, of the first request of HTTP/1.x (RFC 9112, RFC 9110 section 7.2).
 
 use memchr::memchr;
 
 use crate::stream::Step;
 use crate::text::escaped;
-use crate::{Field, Finding, Name, NameKind};
+use crate::{Field, FieldValue, Fields, Finding, Name, NameKind, Values};
 
 /// Bytes from the beginning of a stream in which the line has to end.
 pub(crate) const MAX_STREAM: usize = 8 * 1024;
@@ -15,11 +15,14 @@ const MAX_METHOD: usize = 24;
 /// The lines of a request.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// What is looked for, where that is not the name of the host.
-    field: Option<Field>,
-    /// What there is of all fields, where all are looked for, and whether the last line is in it.
-    value: Vec<u8>,
+    /// What is still looked for, where that is not the name of the host.
+    left: Option<Fields>,
+    /// What was found and not told yet.
+    values: Values,
+    /// What there is of [`Field::HttpHeader`], and whether the last line is in it; of [`Field::HttpHeaderRaw`].
+    header: Vec<u8>,
     is_kept: bool,
+    raw: Vec<u8>,
     /// Whether the request line was read.
     has_begun: bool,
     /// What there is of the line that is not at its end.
@@ -27,8 +30,16 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(field: Option<Field>) -> Self {
-        Self { field, value: Vec::new(), is_kept: false, has_begun: false, line: Vec::new() }
+    pub(crate) fn new(fields: Option<Fields>) -> Self {
+        Self {
+            left: fields.map(|fields| fields.of(NameKind::HttpHost)),
+            values: Values::new(),
+            header: Vec::new(),
+            is_kept: false,
+            raw: Vec::new(),
+            has_begun: false,
+            line: Vec::new(),
+        }
     }
 
     /// Whether a stream that begins with these bytes, one or more, may be a request.
@@ -74,27 +85,76 @@ impl Request {
         if !self.has_begun {
             let Some(target) = target(line) else { return Step::NoName };
             self.has_begun = true;
-            return match self.field {
-                Some(Field::HttpMethod) => found(line.split(|&byte| byte == b' ').next().unwrap_or_default()),
-                Some(Field::HttpUri) => found(&uri(target)),
-                Some(Field::HttpUriRaw) => found(target),
-                Some(Field::HttpRequestLine) => found(line),
-                _ => Step::More,
-            };
-        }
-        match self.field {
-            Some(Field::HttpHeader) => self.add_normalized(line),
-            Some(Field::HttpHeaderRaw) => {
-                self.value.extend_from_slice(sent);
-                self.value.push(b'\n');
+            if let Some(left) = self.left {
+                self.find(left, |field| match field {
+                    Field::HttpMethod => line.split(|&byte| byte == b' ').next().map(Box::from),
+                    Field::HttpUri => Some(uri(target).into()),
+                    Field::HttpUriRaw => Some(target.into()),
+                    Field::HttpRequestLine => Some(line.into()),
+                    _ => None,
+                });
             }
-            field => return one_of(line, field),
+            return self.step(false);
         }
-        match line {
-            [] if self.value.is_empty() => Step::NoName,
-            [] => found(&self.value),
+        let Some(left) = self.left else { return host_name(line) };
+        if left.has(Field::HttpHeader) {
+            self.add_normalized(line);
+        }
+        if left.has(Field::HttpHeaderRaw) {
+            self.raw.extend_from_slice(sent);
+            self.raw.push(b'\n');
+        }
+        if line.is_empty() {
+            let (header, raw) = (std::mem::take(&mut self.header), std::mem::take(&mut self.raw));
+            self.find(left, |field| match field {
+                Field::HttpHeader => Some(&header[..]).filter(|header| !header.is_empty()).map(Box::from),
+                Field::HttpHeaderRaw => Some(raw[..].into()),
+                _ => None,
+            });
+            return self.step(true);
+        }
+        self.find(left, |field| {
+            // No blank is between the name and the colon.
+            let name: &[u8] = match field {
+                Field::HttpHost | Field::HttpHostRaw => b"host:",
+                Field::HttpUserAgent => b"user-agent:",
+                Field::HttpReferer => b"referer:",
+                Field::HttpCookie => b"cookie:",
+                _ => return None,
+            };
+            let value = value_of(line, name).filter(|value| !value.is_empty())?;
+            Some(match field {
+                Field::HttpHost => without_port(value).to_ascii_lowercase().into(),
+                _ => value.into(),
+            })
+        });
+        self.step(false)
+    }
+
+    /// Notes the values of fields that are there now.
+    fn find(&mut self, fields: Fields, value: impl Fn(Field) -> Option<Box<[u8]>>) {
+        for field in fields.iter() {
+            if let (Some(bytes), Some(left)) = (value(field), &mut self.left) {
+                left.remove(field);
+                self.values.push(FieldValue::new(field, bytes));
+            }
+        }
+    }
+
+    /// What there is to tell: all that is left with the last field, or at the end of the head.
+    fn step(&mut self, is_end: bool) -> Step {
+        match self.left {
+            Some(left) if is_end || left.is_empty() => match self.take_values() {
+                values if values.is_empty() => Step::NoName,
+                values => Step::Found(Finding::Values(values)),
+            },
             _ => Step::More,
         }
+    }
+
+    /// What was found and not told yet.
+    pub(crate) fn take_values(&mut self) -> Values {
+        std::mem::take(&mut self.values)
     }
 
     /// Adds a line to [`Field::HttpHeader`].
@@ -102,12 +162,12 @@ impl Request {
         if line.first().is_some_and(|&byte| is_blank(byte)) {
             // It goes on with the field before (RFC 9112 section 5.2).
             if self.is_kept
-                && let Some(end) = self.value.len().checked_sub(END_OF_LINE.len())
+                && let Some(end) = self.header.len().checked_sub(END_OF_LINE.len())
             {
-                self.value.truncate(end);
-                self.value.push(b' ');
-                self.value.extend_from_slice(trim(line));
-                self.value.extend_from_slice(END_OF_LINE);
+                self.header.truncate(end);
+                self.header.push(b' ');
+                self.header.extend_from_slice(trim(line));
+                self.header.extend_from_slice(END_OF_LINE);
             }
             return;
         }
@@ -116,17 +176,17 @@ impl Request {
             return;
         }
         let colon = memchr(b':', line).unwrap_or(line.len());
-        self.value.extend_from_slice(trim(&line[..colon]));
+        self.header.extend_from_slice(trim(&line[..colon]));
         if let Some(value) = line.get(colon + 1..) {
-            self.value.extend_from_slice(b": ");
-            self.value.extend_from_slice(trim(value));
+            self.header.extend_from_slice(b": ");
+            self.header.extend_from_slice(trim(value));
         }
-        self.value.extend_from_slice(END_OF_LINE);
+        self.header.extend_from_slice(END_OF_LINE);
     }
 
     /// Bytes on the heap.
     pub(crate) fn heap(&self) -> usize {
-        self.line.capacity() + self.value.capacity()
+        self.line.capacity() + self.header.capacity() + self.raw.capacity()
     }
 }
 
@@ -138,44 +198,73 @@ pub(crate) fn begins_with_request(bytes: &[u8]) -> bool {
     line.is_some_and(|line| target(line.strip_suffix(b"\r").unwrap_or(line)).is_some())
 }
 
-/// What is behind the first empty line.
-pub(crate) fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
-    let mut rest = bytes;
-    while let Some(end) = memchr(b'\n', rest) {
-        rest = &rest[end + 1..];
-        if let [b'\n', behind @ ..] | [b'\r', b'\n', behind @ ..] = rest {
-            return Some(behind);
-        }
-    }
-    None
+/// The next line without its end, and what is behind it.
+fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr(b'\n', bytes)?;
+    let line = &bytes[..end];
+    Some((line.strip_suffix(b"\r").unwrap_or(line), &bytes[end + 1..]))
 }
 
-/// What a line tells of a field that is one of the head, or of the name of the host.
-fn one_of(line: &[u8], field: Option<Field>) -> Step {
+/// What is behind the first empty line, and the body that the lines before announce.
+pub(crate) fn behind_request(bytes: &[u8]) -> Option<&[u8]> {
+    // The request line, or a part of a line.
+    let (_, mut rest) = split_line(bytes)?;
+    let (mut length, mut is_chunked) = (None, false);
+    loop {
+        let (line, behind) = split_line(rest)?;
+        rest = behind;
+        if line.is_empty() {
+            break;
+        }
+        if let Some(value) = value_of(line, b"content-length:") {
+            let number = value.iter().try_fold(0usize, |number, byte| {
+                let digit = char::from(*byte).to_digit(10)?;
+                number.checked_mul(10)?.checked_add(digit as usize)
+            });
+            let number = number.filter(|_| !value.is_empty())?;
+            if length.replace(number).is_some_and(|before| before != number) {
+                return None;
+            }
+        }
+        // Chunked is the last coding, if it is one.
+        is_chunked |= value_of(line, b"transfer-encoding:")
+            .is_some_and(|value| value.to_ascii_lowercase().ends_with(b"chunked"));
+    }
+    if is_chunked { behind_chunks(rest) } else { rest.get(length.unwrap_or(0)..) }
+}
+
+/// What is behind a body in chunks (RFC 9112 section 7.1).
+fn behind_chunks(bytes: &[u8]) -> Option<&[u8]> {
+    let mut rest = bytes;
+    loop {
+        let (line, behind) = split_line(rest)?;
+        let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let size = std::str::from_utf8(&line[..digits]).ok()?;
+        let size = usize::from_str_radix(size, 16).ok()?;
+        rest = behind;
+        if size == 0 {
+            break;
+        }
+        rest = rest.get(size..)?.strip_prefix(END_OF_LINE)?;
+    }
+    loop {
+        let (trailer, behind) = split_line(rest)?;
+        rest = behind;
+        if trailer.is_empty() {
+            return Some(rest);
+        }
+    }
+}
+
+/// What a line of the head tells of the name of the host.
+fn host_name(line: &[u8]) -> Step {
     if line.is_empty() {
         return Step::NoName;
     }
-    // No blank is between the name and the colon.
-    let name: &[u8] = match field {
-        Some(Field::HttpUserAgent) => b"user-agent:",
-        Some(Field::HttpReferer) => b"referer:",
-        Some(Field::HttpCookie) => b"cookie:",
-        _ => b"host:",
-    };
-    let Some(value) = value_of(line, name).filter(|value| !value.is_empty()) else { return Step::More };
-    match field {
-        None => Step::Found(Finding::Name(Name {
-            kind: NameKind::HttpHost,
-            text: escaped(value),
-            query_type: None,
-        })),
-        Some(Field::HttpHost) => found(&without_port(value).to_ascii_lowercase()),
-        Some(_) => found(value),
+    match value_of(line, b"host:").filter(|value| !value.is_empty()) {
+        Some(value) => Step::Found(Finding::Name(Name::new(NameKind::HttpHost, escaped(value)))),
+        None => Step::More,
     }
-}
-
-fn found(value: &[u8]) -> Step {
-    Step::Found(Finding::Values(vec![value.into()]))
 }
 
 /// The value of the field whose name, in small letters, and colon a line begins with.

@@ -52,7 +52,7 @@ mod wire;
 
 use std::fmt;
 
-pub use fields::{Field, FieldWatch, Values};
+pub use fields::{Field, FieldValue, FieldWatch, Fields, Values};
 use quic::Connection;
 use stream::{IntoOutcome, Stream};
 
@@ -84,9 +84,11 @@ pub fn for_each_question(payload: &[u8], is_segment: bool, mut take: impl FnMut(
     true
 }
 
-/// What is behind the head of a request of HTTP/1.x that ends in these bytes: where the request has no body, the next one.
-pub fn behind_head(bytes: &[u8]) -> Option<&[u8]> {
-    http::behind_head(bytes)
+/// What is behind a request of HTTP/1.x that these bytes begin with, or that has a part of its head before them: the next request, if there is one.
+/// None where not all of it is there. Of a body counts its Content-Length, or its chunks (RFC 9112 section 6.3), as far as the fields that say so are
+/// in these bytes.
+pub fn behind_request(bytes: &[u8]) -> Option<&[u8]> {
+    http::behind_request(bytes)
 }
 
 /// Whether bytes begin with the first line of a request of HTTP/1.x.
@@ -156,7 +158,7 @@ impl fmt::Display for GiveUp {
 /// What a payload told.
 #[derive(Debug)]
 pub enum Outcome<T = Name, W = Watch> {
-    /// The name of the flow, or the values of a field.
+    /// The name of the flow, or values of fields.
     Found(T),
     /// This direction of the flow has none.
     NoName,
@@ -170,7 +172,7 @@ pub enum Outcome<T = Name, W = Watch> {
 #[derive(Debug)]
 enum Finding {
     Name(Name),
-    /// Of a field that is no name.
+    /// Of fields that are no names.
     Values(Values),
 }
 
@@ -198,7 +200,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     /// What is looked for, where that is not the first name.
-    field: Option<Field>,
+    fields: Option<Fields>,
     /// Source and destination.
     ports: (u16, u16),
     begin: Option<u32>,
@@ -259,7 +261,7 @@ impl Watch {
         sequence: u32,
         payload: &[u8],
     ) -> Outcome {
-        let waiting = Waiting { field: None, ports: (source_port, destination_port), begin };
+        let waiting = Waiting { fields: None, ports: (source_port, destination_port), begin };
         if payload.is_empty() {
             return Outcome::More(Self(State::Waiting(waiting)));
         }

@@ -3,7 +3,7 @@
 use crate::dns::Message;
 use crate::http::Request;
 use crate::tls::Records;
-use crate::{Field, Finding, GiveUp, NameKind, Outcome, State, Waiting, dns, http, tls};
+use crate::{Fields, Finding, GiveUp, NameKind, Outcome, State, Values, Waiting, dns, http, tls};
 
 /// Gaps in what was seen of a stream, and the bytes from the first one's beginning in which all that is held has to end.
 const MAX_GAPS: usize = 4;
@@ -42,16 +42,16 @@ enum Protocol {
 }
 
 impl Protocol {
-    /// That of a stream that begins with these bytes, one or more, and may have the field, if one is looked for.
+    /// That of a stream that begins with these bytes, one or more, and may have one of the fields, if such are looked for.
     #[inline]
-    fn of(ports: (u16, u16), field: Option<Field>, bytes: &[u8]) -> Option<Self> {
+    fn of(ports: (u16, u16), fields: Option<Fields>, bytes: &[u8]) -> Option<Self> {
         let protocol = Self::by(ports, bytes)?;
         let kind = match protocol {
             Self::Tls => NameKind::TlsServer,
             Self::Http => NameKind::HttpHost,
             Self::Dns => NameKind::DnsQuery,
         };
-        field.is_none_or(|field| field.of() == kind).then_some(protocol)
+        fields.is_none_or(|fields| !fields.of(kind).is_empty()).then_some(protocol)
     }
 
     #[inline]
@@ -76,11 +76,11 @@ enum Reader {
 }
 
 impl Reader {
-    fn new(protocol: Protocol, field: Option<Field>) -> Self {
+    fn new(protocol: Protocol, fields: Option<Fields>) -> Self {
         match protocol {
             Protocol::Tls => Self::Tls(Records::default()),
-            Protocol::Http => Self::Http(Request::new(field)),
-            Protocol::Dns => Self::Dns(Message::new(field.is_some())),
+            Protocol::Http => Self::Http(Request::new(fields)),
+            Protocol::Dns => Self::Dns(Message::new(fields.is_some())),
         }
     }
 
@@ -101,6 +101,14 @@ impl Reader {
         }
     }
 
+    /// What was found of a message that has more.
+    fn take_values(&mut self) -> Values {
+        match self {
+            Self::Http(request) => request.take_values(),
+            Self::Tls(_) | Self::Dns(_) => Values::new(),
+        }
+    }
+
     fn heap(&self) -> usize {
         match self {
             Self::Tls(records) => records.heap(),
@@ -113,7 +121,7 @@ impl Reader {
 /// A stream of which some bytes were seen.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    field: Option<Field>,
+    fields: Option<Fields>,
     ports: (u16, u16),
     /// The sequence number of the first byte that was not read.
     next: u32,
@@ -137,7 +145,7 @@ pub(crate) fn start(waiting: Waiting, sequence: u32, payload: &[u8]) -> Outcome<
     let Some(bytes) = payload.get(late.unsigned_abs() as usize..).filter(|bytes| !bytes.is_empty()) else {
         return Outcome::More(State::Waiting(waiting));
     };
-    match Protocol::of(waiting.ports, waiting.field, bytes) {
+    match Protocol::of(waiting.ports, waiting.fields, bytes) {
         Some(protocol) => take_first(waiting, next, protocol, bytes),
         None => Outcome::NoName,
     }
@@ -147,13 +155,13 @@ pub(crate) fn start(waiting: Waiting, sequence: u32, payload: &[u8]) -> Outcome<
 #[inline(never)]
 fn take_first(waiting: Waiting, next: u32, protocol: Protocol, bytes: &[u8]) -> Outcome<Finding, State> {
     let mut stream = Stream::new(waiting, next);
-    stream.reader = Some(Reader::new(protocol, waiting.field));
+    stream.reader = Some(Reader::new(protocol, waiting.fields));
     stream.read(bytes).into_outcome(|| State::Stream(Box::new(stream)))
 }
 
 impl Stream {
-    fn new(Waiting { field, ports, .. }: Waiting, next: u32) -> Self {
-        Self { field, ports, next, read: 0, reader: None, held: Vec::new() }
+    fn new(Waiting { fields, ports, .. }: Waiting, next: u32) -> Self {
+        Self { fields, ports, next, read: 0, reader: None, held: Vec::new() }
     }
 
     #[cold]
@@ -192,14 +200,20 @@ impl Stream {
             return Ok(Step::More);
         }
         if self.reader.is_none() {
-            let protocol = Protocol::of(self.ports, self.field, bytes);
-            self.reader = protocol.map(|protocol| Reader::new(protocol, self.field));
+            let protocol = Protocol::of(self.ports, self.fields, bytes);
+            self.reader = protocol.map(|protocol| Reader::new(protocol, self.fields));
         }
         let Some(reader) = &mut self.reader else { return Ok(Step::NoName) };
         let room = reader.limit() - self.read;
         let step = reader.feed(&bytes[..bytes.len().min(room)]);
         if matches!(step, Step::More) && bytes.len() >= room {
-            return Err(GiveUp::Length);
+            // What was found counts, though there is more that was not.
+            let values = reader.take_values();
+            return if values.is_empty() {
+                Err(GiveUp::Length)
+            } else {
+                Ok(Step::Found(Finding::Values(values)))
+            };
         }
         self.read += bytes.len();
         self.next = self.next.wrapping_add(bytes.len() as u32);
@@ -233,6 +247,11 @@ impl Stream {
         }
         self.held.push((next.wrapping_add(begin as u32), joined));
         if self.held.len() > MAX_GAPS { Err(GiveUp::Gap) } else { Ok(()) }
+    }
+
+    /// What was found of a message that has more.
+    pub(crate) fn take_values(&mut self) -> Values {
+        self.reader.as_mut().map_or(Values::new(), Reader::take_values)
     }
 
     /// Bytes on the heap, without its own.

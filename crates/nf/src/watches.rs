@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use bytemuck::{Pod, Zeroable};
-use packetloom_names::{Field, FieldWatch, Name, Outcome, Values, Watch};
+use packetloom_names::{
+    FieldWatch, Fields, Name, Outcome, Values, Watch, begins_with_request, behind_request,
+};
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{Batch, KeyBits, protocol};
 
@@ -46,8 +48,18 @@ impl Payload<'_> {
     pub(crate) fn alone<F: Follow>(&self, wanted: F::Wanted) -> Option<F::Found> {
         match F::start(wanted, &Self { begin: None, ..*self }) {
             Outcome::Found(found) => Some(found),
-            Outcome::NoName | Outcome::More(_) | Outcome::GaveUp(_) => None,
+            Outcome::More(mut watch) => watch.take(),
+            Outcome::NoName | Outcome::GaveUp(_) => None,
         }
+    }
+}
+
+impl Payload<'_> {
+    /// What is behind the request that it begins with, where all of that is there.
+    pub(crate) fn behind_request(&self) -> Option<Self> {
+        let is_request = self.protocol == protocol::TCP && begins_with_request(self.bytes);
+        let rest = if is_request { behind_request(self.bytes) } else { None };
+        rest.filter(|rest| !rest.is_empty()).map(|bytes| Self { bytes, ..*self })
     }
 }
 
@@ -57,8 +69,27 @@ pub(crate) trait Follow: Sized {
     type Found;
     fn start(wanted: Self::Wanted, payload: &Payload<'_>) -> Outcome<Self::Found, Self>;
     fn next(self, sequence: u32, bytes: &[u8]) -> Outcome<Self::Found, Self>;
+    /// What was found, where there may be more.
+    fn take(&mut self) -> Option<Self::Found> {
+        None
+    }
     /// Bytes of memory that it takes.
     fn bytes(&self) -> usize;
+}
+
+/// What a packet has of what is looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Progress<T> {
+    /// Whether it is of a message that begins with the packet.
+    pub(crate) begins: bool,
+    pub(crate) found: Option<T>,
+}
+
+impl<T> Progress<T> {
+    /// What a packet has by itself.
+    pub(crate) fn alone(found: Option<T>) -> Self {
+        Self { begins: found.is_some(), found }
+    }
 }
 
 impl Follow for Watch {
@@ -86,20 +117,24 @@ impl Follow for Watch {
 }
 
 impl Follow for FieldWatch {
-    type Wanted = Field;
+    type Wanted = Fields;
     type Found = Values;
 
-    fn start(field: Field, payload: &Payload<'_>) -> Outcome<Values, Self> {
+    fn start(fields: Fields, payload: &Payload<'_>) -> Outcome<Values, Self> {
         let Payload { ports, begin, sequence, bytes, .. } = *payload;
         match payload.protocol {
-            protocol::UDP => Self::start_udp(field, ports, bytes),
-            protocol::TCP => Self::start_tcp(field, ports, begin, sequence, bytes),
+            protocol::UDP => Self::start_udp(fields, ports, bytes),
+            protocol::TCP => Self::start_tcp(fields, ports, begin, sequence, bytes),
             _ => Outcome::NoName,
         }
     }
 
     fn next(self, sequence: u32, bytes: &[u8]) -> Outcome<Values, Self> {
         self.next(sequence, bytes)
+    }
+
+    fn take(&mut self) -> Option<Values> {
+        Some(self.take()).filter(|values| !values.is_empty())
     }
 
     fn bytes(&self) -> usize {
@@ -168,13 +203,17 @@ impl<F: Follow> Watches<F> {
             Outcome::NoName => {}
             Outcome::GaveUp(_) => self.gave_up += 1,
             Outcome::Found(found) => return (Stage::Over, Some(found)),
-            Outcome::More(watch) if self.bytes + watch.bytes() + ENTRY > MAX_BYTES => self.no_room += 1,
-            Outcome::More(watch) => {
+            Outcome::More(mut watch) => {
+                let found = watch.take();
+                if self.bytes + watch.bytes() + ENTRY > MAX_BYTES {
+                    self.no_room += 1;
+                    return (Stage::Over, found);
+                }
                 self.bytes += watch.bytes() + ENTRY;
                 if let Some(before) = self.watches.insert((flow, way), watch) {
                     self.bytes -= before.bytes() + ENTRY;
                 }
-                return (Stage::Watching, None);
+                return (Stage::Watching, found);
             }
         }
         (Stage::Over, None)
@@ -244,20 +283,27 @@ impl Followed {
     }
 
     /// Its number, which it has from now on.
-    fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         if self.bits >> NUMBER == 0 {
             self.bits |= number_of_new() << NUMBER;
         }
         self.bits >> NUMBER
     }
+
+    /// Notes that the flow is dropped, and nothing else.
+    pub(crate) fn drop_flow(&mut self) {
+        *self = Self { bits: DROPPED, ..Self::zeroed() };
+    }
 }
 
 impl<F: Follow> Watches<F> {
     /// What a packet completes, or has by itself.
-    pub(crate) fn follow(&mut self, packet: &Seen<'_, '_>, followed: &mut Followed) -> Option<F::Found> {
-        let alone = payload_of(packet)?;
+    pub(crate) fn follow(&mut self, packet: &Seen<'_, '_>, followed: &mut Followed) -> Progress<F::Found> {
+        let Some(alone) = payload_of(packet) else { return Progress::alone(None) };
         let wanted = self.wanted;
-        let Some((sequence, is_first)) = sequence_of(packet) else { return alone.alone::<F>(wanted) };
+        let Some((sequence, is_first)) = sequence_of(packet) else {
+            return Progress::alone(alone.alone::<F>(wanted));
+        };
         let way = usize::from(!packet.from_a);
         let mut bits = followed.way(way);
         if is_first && (bits & HAS_BEGIN == 0 || followed.begins[way] != sequence) {
@@ -271,6 +317,7 @@ impl<F: Follow> Watches<F> {
             _ => Stage::Before,
         };
         let begin = (bits & HAS_BEGIN != 0).then_some(followed.begins[way]);
+        let begins = stage == Stage::Before && !alone.bytes.is_empty();
         let (stage, found) = match stage {
             Stage::Over => (stage, None),
             _ if alone.bytes.is_empty() => (stage, None),
@@ -282,14 +329,20 @@ impl<F: Follow> Watches<F> {
             Stage::Over => OVER,
         };
         followed.set_way(way, bits & HAS_BEGIN | is);
-        // What later requests and questions have, and connections whose beginning was not seen.
-        if found.is_none() && stage == Stage::Over { alone.alone::<F>(wanted) } else { found }
+        match found {
+            // What later requests and questions have, and connections whose beginning was not seen.
+            None if stage == Stage::Over => {
+                let later = Progress::alone(alone.alone::<F>(wanted));
+                Progress { begins: begins || later.begins, ..later }
+            }
+            found => Progress { begins, found },
+        }
     }
 
     /// Drops a flow from now on.
     pub(crate) fn drop_flow(&mut self, followed: &mut Followed) {
         self.end(followed.bits >> NUMBER);
-        *followed = Followed { bits: DROPPED, ..Followed::zeroed() };
+        followed.drop_flow();
     }
 }
 
@@ -384,10 +437,10 @@ impl<F: Follow> OracleWatches<F> {
     }
 
     /// What a packet completes, or has by itself.
-    pub(crate) fn follow(&mut self, packet: &OraclePacket, flow: &OracleFlow) -> Option<F::Found> {
+    pub(crate) fn follow(&mut self, packet: &OraclePacket, flow: &OracleFlow) -> Progress<F::Found> {
         let wanted = self.watches.wanted;
-        let mut payload = payload_of_oracle(packet)?;
-        let alone = payload.alone::<F>(wanted);
+        let Some(mut payload) = payload_of_oracle(packet) else { return Progress::alone(None) };
+        let alone = Progress::alone(payload.alone::<F>(wanted));
         let ip = packet.ip.as_ref().ok().filter(|ip| !ip.first_fragment);
         let Some(ip) = ip else { return alone };
         let new = || Life { stages: [Stage::Before; 2], begins: [None; 2] };
@@ -406,13 +459,17 @@ impl<F: Follow> OracleWatches<F> {
             }
         }
         payload.begin = begins[way];
+        let begins = stages[way] == Stage::Before && !payload.bytes.is_empty();
         if stages[way] != Stage::Over && !payload.bytes.is_empty() {
             let (stage, found) = self.watches.look(flow.life, way, stages[way], payload);
             stages[way] = stage;
             if found.is_some() || stage != Stage::Over {
-                return found;
+                return Progress { begins, found };
             }
         }
-        alone.filter(|_| stages[way] == Stage::Over)
+        match stages[way] {
+            Stage::Over => Progress { begins: begins || alone.begins, ..alone },
+            Stage::Before | Stage::Watching => Progress { begins, found: None },
+        }
     }
 }

@@ -9,7 +9,7 @@ use aho_corasick::AhoCorasick;
 use packetloom_engine::Chain;
 use packetloom_nf::Context;
 use packetloom_packet::{LinkType, Timestamp};
-use packetloom_pattern::files::{self, Format, Options};
+use packetloom_pattern::files::{self, Format, Options, Places};
 use packetloom_pattern::{Bounds, Match, Matcher, Pattern, Patterns, Report, Scratch};
 use serde::Deserialize;
 
@@ -139,7 +139,7 @@ fn patterns(params: &Params<'_>) -> Outcome<(Patterns, Search)> {
                 format,
                 by_fast_pattern: keys.by_fast_pattern,
                 ignore_case: keys.ignore_case,
-                buffer: None,
+                places: Some(Places::PAYLOAD),
             };
             let read = files::read(&text, &options).map_err(|error| config(format!("{name}: {error}")))?;
             if let Some(left) = read.left_out.first() {

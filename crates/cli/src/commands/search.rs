@@ -65,7 +65,7 @@ pub(crate) fn run(args: SearchArgs) -> Done {
             Which::All => strings::Named::All,
             Which::First => strings::Named::First,
         },
-        look_in: ByName(args.look_in),
+        look_in: args.look_in,
         within: match args.within {
             Part::Payload => strings::Within::Payload,
             Part::Stream => strings::Within::Stream,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::process::Command;
 
-use packetloom_names::{Field, FieldWatch, Outcome, Values, Watch};
+use packetloom_names::{Field, FieldValue, FieldWatch, Fields, Outcome, Values};
 use packetloom_testing::has_tshark;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,28 +15,38 @@ use crate::encode::{Initial, counted, crypto, dns, hello_with, labels, records};
 use crate::watch::{CLIENT, Segment};
 
 /// What segments of a stream tell, in their order; the first one's sequence number is near the last of all.
-fn tcp(field: Field, port: u16, begins: bool, segments: &[Segment<'_>]) -> Option<Values> {
+fn tcp(fields: impl Into<Fields>, port: u16, begins: bool, segments: &[Segment<'_>]) -> Option<Values> {
     let begin = u32::MAX - 20;
     let sequence = |offset: usize| begin.wrapping_add(offset as u32);
     let mut segments = segments.iter();
     let &(offset, bytes) = segments.next().expect("a segment");
     let known = begins.then_some(begin);
-    let mut outcome = FieldWatch::start_tcp(field, (CLIENT, port), known, sequence(offset), bytes);
-    for &(offset, bytes) in segments {
-        let Outcome::More(watch) = outcome else { break };
-        assert!(watch.bytes() <= Watch::MAX_BYTES);
-        outcome = watch.next(sequence(offset), bytes);
+    let mut outcome = FieldWatch::start_tcp(fields.into(), (CLIENT, port), known, sequence(offset), bytes);
+    let mut values = Values::new();
+    loop {
+        match outcome {
+            Outcome::More(mut watch) => {
+                values.extend(watch.take());
+                assert!(watch.bytes() <= FieldWatch::MAX_BYTES);
+                let Some(&(offset, bytes)) = segments.next() else { break };
+                outcome = watch.next(sequence(offset), bytes);
+            }
+            Outcome::Found(last) => {
+                assert!(!last.is_empty());
+                values.extend(last);
+                break;
+            }
+            Outcome::NoName | Outcome::GaveUp(_) => break,
+        }
     }
-    match outcome {
-        Outcome::Found(values) => Some(values),
-        Outcome::NoName | Outcome::More(_) | Outcome::GaveUp(_) => None,
-    }
+    Some(values).filter(|values| !values.is_empty())
 }
 
 fn whole(field: Field, request: &str) -> Option<String> {
     let values = tcp(field, 80, false, &[(0, request.as_bytes())])?;
     assert_eq!(values.len(), 1);
-    Some(String::from_utf8(values[0].to_vec()).expect("text"))
+    assert_eq!((values[0].field, values[0].question), (field, 0));
+    Some(String::from_utf8(values[0].bytes.to_vec()).expect("text"))
 }
 
 #[test]
@@ -95,7 +105,7 @@ fn targets_are_normalized() {
         assert_eq!(whole(Field::HttpUriRaw, &request).as_deref(), Some(target));
     }
     let nul = tcp(Field::HttpUri, 80, false, &[(0, b"GET /%00%ff HTTP/1.1\r\n")]).expect("a target");
-    assert_eq!(&*nul[0], b"/\x00\xff");
+    assert_eq!(&*nul[0].bytes, b"/\x00\xff");
 }
 
 #[test]
@@ -126,22 +136,26 @@ fn what_is_not_there_is_no_value() {
     }
     // A head without an end is given up.
     let long = format!("GET / HTTP/1.1\r\n{}", "A: b\r\n".repeat(2000));
-    let outcome = FieldWatch::start_tcp(Field::HttpHeader, (CLIENT, 80), None, 0, long.as_bytes());
+    let outcome = FieldWatch::start_tcp(Field::HttpHeader.into(), (CLIENT, 80), None, 0, long.as_bytes());
     assert!(matches!(outcome, Outcome::GaveUp(_)), "{outcome:?}");
+    // What was found before counts.
+    let fields = Fields::from_iter([Field::HttpHeader, Field::HttpMethod]);
+    assert_eq!(texts(tcp(fields, 80, false, &[(0, long.as_bytes())])), Some(vec!["GET".into()]));
 }
 
 fn texts(values: Option<Values>) -> Option<Vec<String>> {
-    let text = |value: Box<[u8]>| String::from_utf8(value.into()).expect("text");
+    let text = |value: FieldValue| String::from_utf8(value.bytes.into()).expect("text");
     Some(values?.into_iter().map(text).collect())
 }
 
 #[test]
 fn names_of_queries() {
     let question = |name: &str| (labels(&name.split('.').map(str::as_bytes).collect::<Vec<_>>()), 1);
-    let udp = |port, message: &[u8]| match FieldWatch::start_udp(Field::DnsQuery, (CLIENT, port), message) {
-        Outcome::Found(values) => texts(Some(values)),
-        _ => None,
-    };
+    let udp =
+        |port, message: &[u8]| match FieldWatch::start_udp(Field::DnsQuery.into(), (CLIENT, port), message) {
+            Outcome::Found(values) => texts(Some(values)),
+            _ => None,
+        };
     let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
     let two = dns(0x0100, &[question("Example.com"), question("b")]);
     assert_eq!(udp(53, &two), names(&["Example.com", "b"]));
@@ -180,10 +194,10 @@ fn server_names() {
     }
     let hello = hello_with("example.org", 0);
     let datagram = Initial::FIRST.datagram(&crypto(&hello, 0..hello.len()));
-    let quic = FieldWatch::start_udp(Field::QuicSni, (CLIENT, 443), &datagram);
+    let quic = FieldWatch::start_udp(Field::QuicSni.into(), (CLIENT, 443), &datagram);
     let Outcome::Found(values) = quic else { panic!("{quic:?}") };
     assert_eq!(texts(Some(values)), Some(vec!["example.org".into()]));
-    assert!(matches!(FieldWatch::start_udp(Field::TlsSni, (CLIENT, 443), &datagram), Outcome::NoName));
+    assert!(matches!(FieldWatch::start_udp(Field::TlsSni.into(), (CLIENT, 443), &datagram), Outcome::NoName));
 }
 
 /// The obvious way to find a field in a whole request, with an end of each line as CR LF.
@@ -293,6 +307,7 @@ proptest! {
         request in request(),
         cuts in vec(any::<Index>(), 0..3),
         order in any::<u64>(),
+        mask in any::<u16>(),
     ) {
         let stream = request.as_bytes();
         let mut ends: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len())).chain([0, stream.len()]).collect();
@@ -304,7 +319,9 @@ proptest! {
         if order % 3 == 0 {
             segments.reverse();
         }
+        let mut one_by_one = Vec::new();
         for field in Field::ALL {
+            one_by_one.extend(tcp(field, 80, true, &segments).into_iter().flatten());
             let expected = naive(field, &request);
             let found = texts(tcp(field, 80, true, &segments)).map(|values| values.concat());
             prop_assert_eq!(&found, &expected, "{}", field.name());
@@ -312,6 +329,12 @@ proptest! {
             let part = texts(tcp(field, 80, false, &[(0, &stream[..ends[ends.len() / 2].max(1)])]));
             prop_assert!(part.is_none() || part.map(|values| values.concat()) == expected, "{}", field.name());
         }
+        // Several at once are those of each.
+        let wanted: Fields = Field::ALL.into_iter().filter(|field| mask >> *field as u32 & 1 == 1).collect();
+        one_by_one.retain(|value| wanted.has(value.field));
+        let mut together = tcp(wanted, 80, true, &segments).unwrap_or_default();
+        together.sort_by_key(|value| value.field);
+        prop_assert_eq!(together, one_by_one);
     }
 }
 
@@ -328,8 +351,8 @@ fn ours(path: &Path, field: Field) -> BTreeMap<String, usize> {
             return;
         }
         let alone = || match is_tcp {
-            true => FieldWatch::start_tcp(field, ports, None, sequence, payload),
-            false => FieldWatch::start_udp(field, ports, payload),
+            true => FieldWatch::start_tcp(field.into(), ports, None, sequence, payload),
+            false => FieldWatch::start_udp(field.into(), ports, payload),
         };
         let outcome = match watches.remove(&direction).filter(|_| is_tcp) {
             Some(Some(watch)) => watch.next(sequence, payload),
@@ -339,7 +362,7 @@ fn ours(path: &Path, field: Field) -> BTreeMap<String, usize> {
             },
             None if is_tcp => {
                 let begin = begins.get(&direction).copied();
-                FieldWatch::start_tcp(field, ports, begin, sequence, payload)
+                FieldWatch::start_tcp(field.into(), ports, begin, sequence, payload)
             }
             None => alone(),
         };
@@ -347,7 +370,7 @@ fn ours(path: &Path, field: Field) -> BTreeMap<String, usize> {
             Outcome::More(watch) => Some(watch),
             Outcome::Found(found) => {
                 for value in found {
-                    *values.entry(String::from_utf8_lossy(&value).into_owned()).or_default() += 1;
+                    *values.entry(String::from_utf8_lossy(&value.bytes).into_owned()).or_default() += 1;
                 }
                 None
             }

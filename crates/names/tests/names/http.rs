@@ -1,6 +1,6 @@
 //! Hosts of HTTP requests.
 
-use packetloom_names::{GiveUp, NameKind, behind_head};
+use packetloom_names::{GiveUp, NameKind, behind_request};
 
 use crate::watch::{End, check_stream, whole};
 
@@ -16,7 +16,7 @@ fn host(request: &str) -> Option<String> {
 }
 
 #[test]
-fn requests_are_behind_heads() {
+fn requests_are_behind_requests() {
     for (bytes, expected) in [
         ("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET", Some("GET")),
         ("a\n\nb", Some("b")),
@@ -25,8 +25,34 @@ fn requests_are_behind_heads() {
         ("a\r\nb\r\nc", None),
         ("\r\n\r\nx", Some("x")),
         ("", None),
+        // Behind a body whose length is given.
+        ("POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbodyGET", Some("GET")),
+        ("POST / HTTP/1.1\ncontent-length:4\t\n\nbody", Some("")),
+        ("POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\nGET", Some("GET")),
+        ("POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nbody", None),
+        ("a part\r\nContent-Length: 4\r\n\r\nbody\r\n", Some("\r\n")),
+        ("POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\nbodyx", Some("x")),
+        ("POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nbodyxx", None),
+        ("POST / HTTP/1.1\r\nContent-Length:\r\n\r\nx", None),
+        ("POST / HTTP/1.1\r\nContent-Length: +1\r\n\r\nxx", None),
+        ("POST / HTTP/1.1\r\nContent-Length: 18446744073709551616\r\n\r\nx", None),
+        ("POST / HTTP/1.1\r\nX-Content-Length: 4\r\n\r\nx", Some("x")),
+        // In chunks, which come before a length.
+        (
+            "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n3;a=b\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\nx",
+            Some("x"),
+        ),
+        (
+            "POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n",
+            Some(""),
+        ),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc0\r\n\r\n", None),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabc\r\n0\r\n\r\n", None),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n\r\n", None),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n\r\n", None),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n11111111111111111\r\n\r\n", None),
     ] {
-        assert_eq!(behind_head(bytes.as_bytes()), expected.map(str::as_bytes), "{bytes:?}");
+        assert_eq!(behind_request(bytes.as_bytes()), expected.map(str::as_bytes), "{bytes:?}");
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use packetloom_names::Watch;
 use packetloom_packet::{Batch, DropReason};
 
+use super::names_in_batch::NamesInBatch;
 use super::{DomainsReport, Names};
 use crate::watches::payload_in;
 use crate::{Function, Logged, Report};
@@ -13,33 +14,37 @@ pub(super) struct DomainsCpu {
     names: Arc<Names>,
     report: DomainsReport,
     logged: Vec<Logged>,
+    found: NamesInBatch,
 }
 
 impl DomainsCpu {
     pub(super) fn new(names: Arc<Names>) -> Self {
-        Self { report: DomainsReport::new(Arc::clone(&names)), names, logged: Vec::new() }
+        let report = DomainsReport::new(Arc::clone(&names));
+        Self { report, names, logged: Vec::new(), found: NamesInBatch::default() }
     }
 }
 
 impl Function for DomainsCpu {
     fn process(&mut self, batch: &mut Batch) {
-        self.logged.clear();
-        for index in 0..batch.len() {
-            if !batch.verdicts()[index].is_pass() {
-                continue;
+        let Self { names, report, logged, found } = self;
+        logged.clear();
+        for (index, verdict) in batch.verdicts().iter().enumerate() {
+            if verdict.is_pass()
+                && let Some(name) = payload_in(batch, index).and_then(|payload| payload.alone::<Watch>(()))
+            {
+                found.push(index as u32, name);
             }
-            let payload = payload_in(batch, index);
-            let Some(name) = payload.and_then(|payload| payload.alone::<Watch>(())) else { continue };
-            let Some(line) = self.report.blocks(&name) else { continue };
-            let settings = &self.names.settings;
-            if self.names.is_handed_out(line) {
-                self.logged.push(Logged { frame: index as u32, rule: line });
-            }
-            if let Some(mark) = settings.mark {
-                batch.set_mark(index, mark);
-            }
-            batch.judge().0[index] = settings.action.verdict(DropReason::Domains);
         }
+        found.decide(names, |frame, name, decided| {
+            let Some(line) = report.count(name.kind, decided) else { return };
+            if names.is_handed_out(line) {
+                logged.push(Logged { frame, rule: line });
+            }
+            if let Some(mark) = names.settings.mark {
+                batch.set_mark(frame as usize, mark);
+            }
+            batch.judge().0[frame as usize] = names.settings.action.verdict(DropReason::Domains);
+        });
     }
 
     fn logged(&mut self, into: &mut Vec<Logged>) {

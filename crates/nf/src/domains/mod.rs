@@ -10,6 +10,7 @@
 
 mod config;
 mod cpu;
+mod names_in_batch;
 mod oracle;
 mod per_flow;
 
@@ -118,11 +119,15 @@ impl Names {
 
     /// The line that decides about a name.
     fn decide(&self, name: &Name) -> Option<Match> {
-        let text = match name.kind {
-            NameKind::HttpHost => packetloom_domains::without_port(&name.text),
-            _ => &name.text,
-        };
-        self.set.lookup(text)
+        self.set.lookup(looked_up(name))
+    }
+}
+
+/// The text of a name as lists have it.
+fn looked_up(name: &Name) -> &str {
+    match name.kind {
+        NameKind::HttpHost => packetloom_domains::without_port(&name.text),
+        _ => &name.text,
     }
 }
 
@@ -338,22 +343,20 @@ impl DomainsReport {
         Self { names, by_kind, blocked: 0, allowed: 0, by_line, flows, log: LogCounts::default() }
     }
 
-    /// Counts a name and what decided about it. Whether it is blocked.
-    fn count(&mut self, kind: NameKind, found: Option<Match>) -> bool {
+    /// Counts a name and what decided about it; the line that blocks it, if one does.
+    fn count(&mut self, kind: NameKind, found: Option<Match>) -> Option<u32> {
         *self.by_kind.entry(kind).or_default() += 1;
-        let Some(Match { number, action, .. }) = found else { return false };
+        let Match { number, action, .. } = found?;
         *self.by_line.entry(number).or_default() += 1;
         let is_blocked = action == Decision::Block;
         self.blocked += u64::from(is_blocked);
         self.allowed += u64::from(!is_blocked);
-        is_blocked
+        is_blocked.then_some(number)
     }
 
-    /// Counts a name; the line that blocks it, if one does.
+    /// Looks up a name and counts it; the line that blocks it, if one does.
     fn blocks(&mut self, name: &Name) -> Option<u32> {
-        let found = self.names.decide(name);
-        let is_blocked = self.count(name.kind, found);
-        found.filter(|_| is_blocked).map(|found| found.number)
+        self.count(name.kind, self.names.decide(name))
     }
 
     /// Lines with packets, those with the most first.

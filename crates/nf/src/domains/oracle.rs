@@ -90,7 +90,7 @@ impl FlowOracle for FlowsOracle {
             self.alone.report.flows.get_or_insert_default().dropped += 1;
             return Verdict::Drop(DropReason::Domains);
         }
-        let name = self.watches.follow(packet, flow);
+        let name = self.watches.follow(packet, flow).found;
         let verdict = self.alone.judge(packet, name.as_ref());
         let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
         if !verdict.is_pass() && name.is_some_and(|name| drops_flow(protocol, name.kind)) {

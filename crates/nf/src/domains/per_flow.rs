@@ -1,9 +1,13 @@
 //! The batch form that follows names over the packets of a flow.
+//!
+//! Names of DNS over UDP, which are nothing to later packets, are looked up together behind all packets of a batch; others at once, since the
+//! rest of their flows may be dropped.
 
 use std::sync::Arc;
 
 use packetloom_packet::{Batch, DropReason, FlowKey, Verdict};
 
+use super::names_in_batch::NamesInBatch;
 use super::{DomainsReport, FlowCounts, Names, drops_flow};
 use crate::alerts::Action;
 use crate::flows::{End, FlowFunction, Flows, StateAt, Visit};
@@ -16,6 +20,8 @@ pub(super) struct DomainsPerFlow {
     watches: Watches,
     report: DomainsReport,
     logged: Vec<Logged>,
+    /// Names that are nothing to later packets.
+    by_themselves: NamesInBatch,
     /// Frames that get the mark.
     matched: Vec<u32>,
 }
@@ -28,6 +34,7 @@ impl DomainsPerFlow {
             names,
             watches: Watches::default(),
             logged: Vec::new(),
+            by_themselves: NamesInBatch::default(),
             matched: Vec::new(),
         }
     }
@@ -39,7 +46,7 @@ impl FlowFunction for DomainsPerFlow {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
-        let Self { at, names, watches, report, logged, matched } = self;
+        let Self { at, names, watches, report, logged, by_themselves, matched } = self;
         let settings = &names.settings;
         let verdict = settings.action.verdict(DropReason::Domains);
         matched.clear();
@@ -48,16 +55,28 @@ impl FlowFunction for DomainsPerFlow {
                 report.flows.get_or_insert_default().dropped += 1;
                 return Verdict::Drop(DropReason::Domains);
             }
-            let Some(name) = watches.follow(&packet, followed) else { return Verdict::Pass };
+            let Some(name) = watches.follow(&packet, followed).found else { return Verdict::Pass };
+            if !drops_flow(packet.transport().protocol, name.kind) {
+                by_themselves.push(packet.frame, name);
+                return Verdict::Pass;
+            }
             let Some(line) = report.blocks(&name) else { return Verdict::Pass };
             if names.is_handed_out(line) {
                 logged.push(Logged { frame: packet.frame, rule: line });
             }
             matched.push(packet.frame);
-            if settings.action == Action::Drop && drops_flow(packet.transport().protocol, name.kind) {
+            if settings.action == Action::Drop {
                 watches.drop_flow(followed);
             }
             verdict
+        });
+        by_themselves.decide(names, |frame, name, decided| {
+            let Some(line) = report.count(name.kind, decided) else { return };
+            if names.is_handed_out(line) {
+                logged.push(Logged { frame, rule: line });
+            }
+            matched.push(frame);
+            batch.judge().0[frame as usize] = verdict;
         });
         if let Some(mark) = settings.mark {
             matched.iter().for_each(|&frame| batch.set_mark(frame as usize, mark));

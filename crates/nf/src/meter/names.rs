@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use packetloom_export::fields::NAME_MAX;
 use packetloom_names::{
-    Name, NameKind as Found, begins_with_request, behind_head, for_each_question, is_dns,
+    Name, NameKind as Found, begins_with_request, behind_request, for_each_question, is_dns,
 };
 use packetloom_packet::{NAMES_MAX, NameKind, protocol};
 use schemars::JsonSchema;
@@ -113,7 +113,7 @@ impl Names {
                 Search::Over if is_request || is_dns && is_tcp => Search::Later,
                 next => next,
             };
-            let rest = if is_request { behind_head(payload.bytes) } else { None };
+            let rest = if is_request { behind_request(payload.bytes) } else { None };
             let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return search };
             let skipped = (payload.bytes.len() - rest.len()) as u32;
             payload = Payload { sequence: payload.sequence.wrapping_add(skipped), bytes: rest, ..payload };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use packetloom_pattern::Bounds;
-use packetloom_pattern::files::{self, Format, Options};
+use packetloom_pattern::files::{self, Format, Options, Places};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -38,9 +38,10 @@ pub struct Config {
     #[serde(default, rename = "match")]
     pub named: Named,
     /// Where patterns are looked for: "payload", or a header field, by the name that Suricata has for it: "http.uri", "http.host", "dns.query",
-    /// "tls.sni" and others. Of rules those are taken whose contents are there.
+    /// "tls.sni" and others; or several of them. Of rules those are taken whose contents are there. "auto" looks for contents of rules where each
+    /// says, and for lists in the payload.
     #[serde(default)]
-    pub look_in: ByName<LookIn>,
+    pub look_in: LookIn,
     /// What is searched of a packet. Of header fields "stream" follows the first message of each direction of a flow over segments.
     #[serde(default)]
     pub within: Within,
@@ -115,12 +116,13 @@ impl Config {
             format: self.format.0,
             by_fast_pattern: self.by_fast_pattern,
             ignore_case: self.ignore_case,
-            buffer: self.look_in.0.buffer(),
+            // A packet as a whole has no fields.
+            places: self.look_in.places().or((self.within == Within::Packet).then_some(Places::PAYLOAD)),
         };
-        if self.within == Within::Packet && self.look_in.0 != LookIn::Payload {
+        if self.within == Within::Packet && options.places != Some(Places::PAYLOAD) {
             return Err(Error::Invalid(format!(
                 "within = \"packet\" with look_in = \"{}\"; expected within = \"payload\" or \"stream\"",
-                self.look_in.0
+                self.look_in
             )));
         }
         let signatures = files::read(text, &options);
@@ -151,7 +153,6 @@ impl Config {
         let log = self.log.map(|path| LogSettings { path, rate: self.log_rate, burst: self.log_burst });
         let settings = Settings {
             named: self.named,
-            look_in: self.look_in.0,
             within: self.within,
             action: self.action,
             mark: self.mark,

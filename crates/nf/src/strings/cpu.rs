@@ -1,28 +1,39 @@
 //! The batch form for packets by themselves.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use packetloom_names::FieldWatch;
 use packetloom_packet::{Batch, DropReason};
+use packetloom_pattern::files::Places;
 use packetloom_pattern::{Match, Scratch};
 
-use super::judge::Judge;
+use super::fields::alone;
+use super::judge::{InPayload, Judge, Message, bytes_of, in_fields};
 use super::learning::Current;
-use super::{List, LookIn, Within, is_cut_off};
+use super::{List, Within, is_cut_off};
 use crate::watches::payload_in;
 use crate::{Function, Logged, Report};
 
 pub(super) struct StringsCpu {
     judge: Judge,
     set: Current,
-    /// What follows is kept for the next batch: the frames that are searched, one for each text, the room for texts and for fields, what is
+    /// What follows is kept for the next batch: the packets that are searched, the number of each text's packet, the room for texts, what is
     /// found in them, and what a packet has.
-    frames: Vec<u32>,
-    values: Vec<Box<[u8]>>,
+    packets: Vec<Searched>,
+    packet_of: Vec<u32>,
     texts: Vec<&'static [u8]>,
     matches: Vec<Match>,
     scratch: Scratch,
     patterns: Vec<u32>,
+}
+
+/// A packet that is searched.
+struct Searched {
+    frame: u32,
+    /// Whether its first text is the payload. All others are values of the messages that it has.
+    has_payload: bool,
+    first_text: u32,
+    messages: Vec<Message>,
 }
 
 impl StringsCpu {
@@ -30,8 +41,8 @@ impl StringsCpu {
         Self {
             set: list.current(),
             judge: Judge::new(list),
-            frames: Vec::new(),
-            values: Vec::new(),
+            packets: Vec::new(),
+            packet_of: Vec::new(),
             texts: Vec::new(),
             matches: Vec::new(),
             scratch: Scratch::default(),
@@ -42,43 +53,73 @@ impl StringsCpu {
     /// Finds the matches of all packets that still pass, in order of packets.
     fn search(&mut self, batch: &Batch) {
         let Judge { list, report, .. } = &mut self.judge;
-        self.frames.clear();
-        self.values.clear();
-        self.matches.clear();
-        let mut texts = emptied(std::mem::take(&mut self.texts));
+        let looks_in_payload = list.places.has(Places::PAYLOAD);
+        let Self { packets, packet_of, matches, .. } = self;
+        packets.clear();
+        packet_of.clear();
+        matches.clear();
+        let mut count = 0;
         for (index, verdict) in batch.verdicts().iter().enumerate() {
             if !verdict.is_pass() {
                 continue;
             }
-            match list.settings.look_in {
-                LookIn::Payload => {
-                    let text = text_of(batch, index, list.settings.within);
-                    report.searches(text.map(<[u8]>::len), is_cut_off(batch, index));
-                    if let Some(text) = text {
-                        self.frames.push(index as u32);
-                        texts.push(text);
-                    }
-                }
-                LookIn::Field(field) => {
-                    let values =
-                        payload_in(batch, index).and_then(|payload| payload.alone::<FieldWatch>(field));
-                    let Some(values) = values else { continue };
-                    report.searches(Some(bytes_of(&values)), is_cut_off(batch, index));
-                    self.frames.extend(values.iter().map(|_| index as u32));
-                    self.values.extend(values);
-                }
+            let text = looks_in_payload.then(|| text_of(batch, index, list.settings.within)).flatten();
+            let messages = match list.fields.is_empty() {
+                true => Vec::new(),
+                false => alone(payload_in(batch, index), list.fields),
+            };
+            if looks_in_payload || !messages.is_empty() {
+                let is_searched = text.is_some() || !messages.is_empty();
+                let bytes = text.map_or(0, <[u8]>::len) + bytes_of(&messages);
+                report.searches(is_searched.then_some(bytes), is_cut_off(batch, index));
+            }
+            let values: usize = messages.iter().map(|message| message.values.len()).sum();
+            let texts = usize::from(text.is_some()) + values;
+            if texts > 0 {
+                packet_of.extend(std::iter::repeat_n(packets.len() as u32, texts));
+                packets.push(Searched {
+                    frame: index as u32,
+                    has_payload: text.is_some(),
+                    first_text: count,
+                    messages,
+                });
+                count += texts as u32;
             }
         }
-        texts.extend(self.values.iter().map(|value| &**value));
+        let mut texts = emptied(std::mem::take(&mut self.texts));
+        for Searched { frame, has_payload, messages, .. } in packets.iter() {
+            let payload =
+                has_payload.then(|| text_of(batch, *frame as usize, list.settings.within)).flatten();
+            texts.extend(payload);
+            texts.extend(messages.iter().flat_map(|message| &message.values).map(|value| &*value.bytes));
+        }
         let matcher = self.set.for_texts(list, &texts);
-        matcher.find(&texts, list.wanted(), &mut self.scratch, &mut self.matches);
+        matcher.find(&texts, list.wanted(), &mut self.scratch, matches);
         self.texts = emptied(texts);
     }
-}
 
-/// Bytes of all values of a field.
-pub(super) fn bytes_of(values: &[Box<[u8]>]) -> usize {
-    values.iter().map(|value| value.len()).sum()
+    /// Whether a packet matches, by the matches in its texts.
+    fn judge(
+        list: &List,
+        judge: &mut Judge,
+        packet: &Searched,
+        matches: &[Match],
+        patterns: &mut Vec<u32>,
+    ) -> bool {
+        let Searched { frame, has_payload, first_text, messages } = packet;
+        let in_payload: Range<usize> = match has_payload {
+            true => 0..matches.partition_point(|found| found.text == *first_text),
+            false => 0..0,
+        };
+        let fields =
+            in_fields(list, messages, first_text + u32::from(*has_payload), &matches[in_payload.end..]);
+        patterns.clear();
+        let found = matches[in_payload].iter().map(|found| found.pattern);
+        patterns.extend(found.filter(|&pattern| list.is_looked_for(pattern, Places::PAYLOAD)));
+        patterns.sort_unstable();
+        let payload = InPayload { is_there: *has_payload, new: patterns, before: &[] };
+        judge.matches(*frame, payload, &fields, None)
+    }
 }
 
 /// What is searched of a packet by itself.
@@ -99,18 +140,19 @@ impl Function for StringsCpu {
     fn process(&mut self, batch: &mut Batch) {
         self.judge.logged.clear();
         self.search(batch);
-        let Self { judge, frames, matches, patterns, .. } = self;
-        let frame_of = |found: &Match| frames[found.text as usize];
-        for of_frame in matches.chunk_by(|a, b| frame_of(a) == frame_of(b)) {
-            let frame = frame_of(&of_frame[0]);
-            if !judge.matches_in_texts(frame, of_frame, patterns) {
+        let Self { judge, packets, packet_of, matches, patterns, .. } = self;
+        let list = Arc::clone(&judge.list);
+        let packet_of = |found: &Match| packet_of[found.text as usize];
+        for of_packet in matches.chunk_by(|a, b| packet_of(a) == packet_of(b)) {
+            let packet = &packets[packet_of(&of_packet[0]) as usize];
+            if !Self::judge(&list, judge, packet, of_packet, patterns) {
                 continue;
             }
-            let settings = &judge.list.settings;
+            let (settings, frame) = (&list.settings, packet.frame as usize);
             if let Some(mark) = settings.mark {
-                batch.set_mark(frame as usize, mark);
+                batch.set_mark(frame, mark);
             }
-            batch.judge().0[frame as usize] = settings.action.verdict(DropReason::Strings);
+            batch.judge().0[frame] = settings.action.verdict(DropReason::Strings);
         }
     }
 

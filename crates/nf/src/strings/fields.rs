@@ -1,113 +1,119 @@
-//! The batch form for header fields of flows: over the segments of each one's first messages, or with what becomes of its rest.
+//! Header fields of packets: over the segments of each flow's first messages, or of each packet by itself.
 
 use std::sync::Arc;
 
-use packetloom_names::{Field, FieldWatch};
-use packetloom_packet::{Batch, DropReason, FlowKey, Verdict, protocol};
+use packetloom_names::{Field, FieldWatch, Fields};
+use packetloom_packet::{Batch, protocol};
 use packetloom_pattern::{Match, Scratch};
 
-use super::cpu::{bytes_of, emptied};
-use super::judge::Judge;
+use super::cpu::emptied;
+use super::judge::{InFields, Message, in_fields};
 use super::learning::Current;
+use super::messages::Messages;
 use super::{FlowCounts, List, Within};
-use crate::flows::{End, FlowFunction, Flows, StateAt, Visit};
-use crate::watches::{Followed, Watches, payload_of};
-use crate::{Logged, Records, Report};
+use crate::flows::Seen;
+use crate::watches::{Followed, Payload, Watches, payload_in, payload_of};
 
-pub(super) struct FieldsPerFlow {
-    at: StateAt,
-    field: Field,
-    judge: Judge,
-    set: Current,
+/// Finds fields, and patterns in them, a packet at a time.
+pub(super) struct FlowFields {
+    fields: Fields,
+    follows: bool,
     watches: Watches<FieldWatch>,
-    /// Frames that match.
-    matched: Vec<u32>,
+    /// Where signatures have contents in several places of messages that come in several packets.
+    pub(super) messages: Option<Messages>,
+    set: Current,
     /// The rest is kept for the next packet.
     texts: Vec<&'static [u8]>,
     matches: Vec<Match>,
     scratch: Scratch,
-    patterns: Vec<u32>,
 }
 
 /// Whether the rest of a flow is dropped with a packet of it: not of questions of DNS over UDP, each of which is by itself.
-pub(super) fn drops_flow(list: &List, field: Field, protocol: u8) -> bool {
+pub(super) fn drops_flow(list: &List, protocol: u8, messages: &[Message]) -> bool {
     let drops = list.settings.flows.as_ref().is_some_and(|flows| flows.drops);
-    drops && !(protocol == protocol::UDP && field == Field::DnsQuery)
+    let has_question =
+        || messages.iter().flat_map(|message| &message.values).any(|value| value.field == Field::DnsQuery);
+    drops && !(protocol == protocol::UDP && has_question())
 }
 
-impl FieldsPerFlow {
-    pub(super) fn new(list: Arc<List>, field: Field, at: StateAt) -> Self {
-        Self {
-            at,
-            field,
+/// The messages that a payload has by itself: the one that it begins with, and requests behind it.
+pub(super) fn alone(payload: Option<Payload<'_>>, fields: Fields) -> Vec<Message> {
+    let mut messages = Vec::new();
+    let mut next = payload;
+    while let Some(payload) = next {
+        let values = payload.alone::<FieldWatch>(fields);
+        messages.extend(values.map(|values| Message { begins: true, values }));
+        next = payload.behind_request();
+    }
+    messages
+}
+
+impl FlowFields {
+    /// None where no field is looked at.
+    pub(super) fn new(list: &Arc<List>) -> Option<Self> {
+        let follows = list.settings.within == Within::Stream;
+        let is_remembered = follows && !list.places_of_several.is_empty();
+        (!list.fields.is_empty()).then(|| Self {
+            fields: list.fields,
+            follows,
+            watches: Watches::new(list.fields),
+            messages: is_remembered.then(Messages::default),
             set: list.current(),
-            judge: Judge::new(list),
-            watches: Watches::new(field),
-            matched: Vec::new(),
             texts: Vec::new(),
             matches: Vec::new(),
             scratch: Scratch::default(),
-            patterns: Vec::new(),
+        })
+    }
+
+    /// What a packet of a flow has of messages.
+    pub(super) fn of_packet(&mut self, packet: &Seen<'_, '_>, followed: &mut Followed) -> Vec<Message> {
+        if !self.follows {
+            return alone(payload_of(packet), self.fields);
         }
+        let progress = self.watches.follow(packet, followed);
+        let is_told = progress.begins || progress.found.is_some();
+        let message = Message { begins: progress.begins, values: progress.found.unwrap_or_default() };
+        let later = payload_of(packet).and_then(|payload| payload.behind_request());
+        is_told.then_some(message).into_iter().chain(alone(later, self.fields)).collect()
     }
-}
 
-impl FlowFunction for FieldsPerFlow {
-    fn move_to(&mut self, at: StateAt) {
-        self.at = at;
+    /// The same of a packet of no flow.
+    pub(super) fn of_other(&self, batch: &Batch, index: usize) -> Vec<Message> {
+        alone(payload_in(batch, index), self.fields)
     }
 
-    fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
-        let Self { at, field, judge, set, watches, matched, texts: room, matches, scratch, patterns } = self;
-        let list = Arc::clone(&judge.list);
-        let settings = &list.settings;
-        let verdict = settings.action.verdict(DropReason::Strings);
-        matched.clear();
-        flows.each(*at, batch, |packet, followed: &mut Followed| {
-            if followed.is_dropped() {
-                judge.report.flows.get_or_insert_default().dropped += 1;
-                return Verdict::Drop(DropReason::Strings);
-            }
-            let values = match settings.within {
-                Within::Stream => watches.follow(&packet, followed),
-                _ => payload_of(&packet).and_then(|payload| payload.alone::<FieldWatch>(*field)),
-            };
-            let Some(values) = values else { return Verdict::Pass };
-            judge.report.searches(Some(bytes_of(&values)), packet.is_cut_off());
-            let mut texts = emptied(std::mem::take(room));
-            texts.extend(values.iter().map(|value| &**value));
-            matches.clear();
-            set.for_texts(&list, &texts).find(&texts, list.wanted(), scratch, matches);
-            *room = emptied(texts);
-            if !judge.matches_in_texts(packet.frame, matches, patterns) {
-                return Verdict::Pass;
-            }
-            matched.push(packet.frame);
-            if drops_flow(&list, *field, packet.transport().protocol) {
-                watches.drop_flow(followed);
-            }
-            verdict
-        });
-        if let Some(mark) = settings.mark {
-            matched.iter().for_each(|&frame| batch.set_mark(frame as usize, mark));
+    /// Drops a flow from now on.
+    pub(super) fn drop_flow(&mut self, followed: &mut Followed) {
+        self.forget(followed.number());
+        followed.drop_flow();
+    }
+
+    /// Ends a flow.
+    pub(super) fn forget(&mut self, flow: u64) {
+        self.watches.end(flow);
+        if let Some(messages) = &mut self.messages {
+            messages.forget(flow);
         }
     }
 
-    fn on_end(&mut self, _flow: &FlowKey, state: &[u64], _end: End, _records: &mut Records<'_>) {
-        self.watches.end(Followed::number_in(state));
-    }
-
-    fn logged(&mut self, into: &mut Vec<Logged>) {
-        // Of all pieces of a batch, in each of which those of IPv4 came first.
-        self.judge.logged.sort_by_key(|logged| logged.frame);
-        into.append(&mut self.judge.logged);
-    }
-
-    fn report(&self, _flows: &Flows) -> Box<dyn Report> {
-        let mut report = self.judge.report.clone();
+    /// What was counted.
+    pub(super) fn counts(&self) -> FlowCounts {
         let Watches { gave_up, no_room, .. } = self.watches;
-        let flows = report.flows.unwrap_or_default();
-        report.flows = Some(FlowCounts { gave_up, no_room, ..flows });
-        Box::new(report)
+        let not_remembered = self.messages.as_ref().map_or(0, |messages| messages.not_remembered);
+        FlowCounts { gave_up, no_room, not_remembered, ..FlowCounts::default() }
+    }
+
+    /// What is found in messages.
+    pub(super) fn search(&mut self, list: &Arc<List>, messages: &[Message]) -> Vec<InFields> {
+        if messages.is_empty() {
+            return Vec::new();
+        }
+        let Self { set, texts: room, matches, scratch, .. } = self;
+        let mut texts = emptied(std::mem::take(room));
+        texts.extend(messages.iter().flat_map(|message| &message.values).map(|value| &*value.bytes));
+        matches.clear();
+        set.for_texts(list, &texts).find(&texts, list.wanted(), scratch, matches);
+        *room = emptied(texts);
+        in_fields(list, messages, 0, matches)
     }
 }

@@ -1,12 +1,14 @@
-//! `strings`: packets in whose payload, or in one of whose header fields, patterns of a list lie.
+//! `strings`: packets in whose payload, or in whose header fields, patterns of a list lie.
 //!
 //! Each packet is searched by itself, so that a pattern that is cut by the end of a segment is not found, or the streams of TCP are
 //! ([`Within::Stream`]). What was not captured is not searched, and packets of which a part was not are counted. Fields are those that
 //! `packetloom-names` finds: of the message that a packet begins with, and with streams of the first one of each direction of a flow over segments.
 //!
-//! - Shape: one compiled set for all workers. By itself a packet needs no state; for streams, and where the rest of a flow is dropped, one word
-//!   of the flow's entry in a table of its own: whether it matched, and its number, by which the ends of runs of bytes lie in a map. For fields,
-//!   two words as of `domains`.
+//! A pattern that is looked for in one place may lie in another one, too, where it does not count: the set is one, and each match is checked.
+//!
+//! - Shape: one compiled set for all workers. By itself a packet needs no state; for streams, and where the rest of a flow is dropped, two words
+//!   of the flow's entry in a table of its own, as of `domains`: whether it is dropped, and its number, by which the ends of runs of bytes lie in
+//!   a map, messages that are on their way, and what was found of these.
 //! - Verdict: pass, or drop with [`DropReason::Strings`](packetloom_packet::DropReason::Strings) if that is the action. A mark, if there is one.
 //! - Log: alerts in the form of Suricata's EVE.
 
@@ -16,6 +18,7 @@ mod fields;
 mod judge;
 mod learning;
 mod look_in;
+mod messages;
 mod oracle;
 mod per_flow;
 mod store;
@@ -27,8 +30,9 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use packetloom_names::Fields;
 use packetloom_packet::{Batch, PortNames};
-use packetloom_pattern::files::{LeftOut, Signature, Signatures};
+use packetloom_pattern::files::{LeftOut, Places, Signature, Signatures};
 use packetloom_pattern::{Matcher, Patterns, Report as Wanted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,6 +40,7 @@ use serde::{Deserialize, Serialize};
 pub use self::config::Config;
 use self::learning::{Current, Learning, When};
 pub use self::look_in::{LookIn, UnknownPlace};
+use self::look_in::{fields_of, place_of};
 use self::store::Store;
 use crate::alerts::{self, Action, Alert, AlertLog};
 use crate::flows::{
@@ -84,7 +89,6 @@ pub enum FlowAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Settings {
     named: Named,
-    look_in: LookIn,
     within: Within,
     action: Action,
     mark: Option<u32>,
@@ -122,12 +126,17 @@ pub struct Strings {
 struct List {
     signatures: Arc<Signatures>,
     settings: Settings,
-    /// Whether each signature is one pattern.
+    /// Where patterns are looked for, and the fields among that.
+    places: Places,
+    fields: Fields,
+    /// Whether each signature is one pattern, and each pattern is looked for in all places.
     is_single: bool,
     /// Whether packets with a signature are handed out, since they are logged or wanted.
     is_handed_out: Vec<bool>,
     /// Whether each pattern belongs to a signature of several.
     is_of_several: Vec<bool>,
+    /// Where contents of signatures lie that have them in several places.
+    places_of_several: Places,
     learning: Learning,
 }
 
@@ -145,7 +154,12 @@ impl AsRef<Patterns> for List {
 
 impl List {
     fn new(signatures: Arc<Signatures>, settings: Settings) -> Self {
-        let is_single = signatures.are_single();
+        let places = signatures.all_places();
+        let mut all = 0..signatures.patterns.len() as u32;
+        let is_single = signatures.are_single() && all.all(|number| signatures.places_of(number) == places);
+        let of_several = signatures.signatures.iter().map(|signature| signature.places);
+        let of_several = of_several.filter(|places| places.len() > 1);
+        let places_of_several = of_several.fold(Places::NONE, Places::and);
         let mut is_of_several = vec![false; signatures.patterns.len()];
         for Signature { needs, excludes, .. } in &signatures.signatures {
             if needs.len() + excludes.len() > 1 {
@@ -155,7 +169,17 @@ impl List {
         let is_handed_out = Vec::new();
         let store = settings.compiled.clone().map(Store::new);
         let learning = Learning::new(When::DEFAULT, store);
-        let mut list = Self { signatures, settings, is_single, is_handed_out, is_of_several, learning };
+        let mut list = Self {
+            signatures,
+            settings,
+            places,
+            fields: fields_of(places),
+            is_single,
+            is_handed_out,
+            is_of_several,
+            places_of_several,
+            learning,
+        };
         let numbers = 0..list.signatures.signatures.len() as u32;
         let is_logged = list.settings.log.is_some();
         list.is_handed_out = numbers.map(|number| is_logged || list.is_watched(number)).collect();
@@ -176,6 +200,11 @@ impl List {
     /// otherwise.
     fn wanted(&self) -> Wanted {
         if self.settings.named == Named::Any && self.is_single { Wanted::Any } else { Wanted::Each }
+    }
+
+    /// Whether a pattern that was found in one of these places is looked for there.
+    fn is_looked_for(&self, pattern: u32, places: Places) -> bool {
+        self.signatures.places_of(pattern).meets(places)
     }
 
     fn signature(&self, number: u32) -> &Signature {
@@ -252,14 +281,18 @@ impl FunctionSpec for Strings {
 
     fn describe(&self) -> Vec<String> {
         let Signatures { patterns, signatures, .. } = &*self.list.signatures;
-        let Settings { look_in, within, action, mark, flows, log, .. } = &self.list.settings;
-        let within = match (look_in, within) {
-            (LookIn::Field(field), Within::Stream) => format!("{} of streams and packets", field.name()),
-            (LookIn::Field(field), _) => format!("{} of packets", field.name()),
-            (LookIn::Payload, Within::Payload) => "payloads".into(),
-            (LookIn::Payload, Within::Packet) => "packets".into(),
-            (LookIn::Payload, Within::Stream) => "streams of TCP and other payloads".into(),
+        let Settings { within, action, mark, flows, log, .. } = &self.list.settings;
+        let places = self.list.places;
+        let payload = match within {
+            Within::Payload => "payloads",
+            Within::Packet => "packets",
+            Within::Stream => "streams of TCP and other payloads",
         };
+        let payload = places.has(Places::PAYLOAD).then(|| payload.to_owned());
+        let messages = if *within == Within::Stream { "streams and packets" } else { "packets" };
+        let fields = places.fields().collect::<Vec<_>>().join(", ");
+        let fields = (!fields.is_empty()).then(|| format!("{fields} of {messages}"));
+        let within = payload.into_iter().chain(fields).collect::<Vec<_>>().join(", and in ");
         let action = action.describe();
         let mark = mark.map_or(String::new(), |mark| format!(", with mark {mark}"));
         let mut lines = vec![
@@ -361,12 +394,7 @@ impl FunctionSpec for Strings {
     fn adopt(&mut self, words: &mut [u64]) -> bool {
         // Of a flow that was dropped only as long as such are.
         let drops = self.list.settings.flows.as_ref().is_some_and(|flows| flows.drops);
-        match (self.list.settings.look_in, words) {
-            (LookIn::Field(_), words) => Followed::adopt(words, drops),
-            (LookIn::Payload, words) => {
-                words.iter_mut().for_each(|word| *word &= if drops { per_flow::MATCHED } else { 0 });
-            }
-        }
+        Followed::adopt(words, drops);
         true
     }
 
@@ -390,11 +418,7 @@ impl Standalone for Strings {
 
 impl PerFlow for Strings {
     fn keeps(&self) -> StateSpec {
-        let words = match self.list.settings.look_in {
-            LookIn::Payload => 1,
-            LookIn::Field(_) => state_words::<Followed>(),
-        };
-        StateSpec { flows: None, by: &[By::FiveTuple], words }
+        StateSpec { flows: None, by: &[By::FiveTuple], words: state_words::<Followed>() }
     }
 
     fn own(&self) -> Option<Definition> {
@@ -408,26 +432,15 @@ impl PerFlow for Strings {
 
     /// Numbers of flows are those of a run.
     fn passing(&self) -> &'static [(usize, u64)] {
-        match self.list.settings.look_in {
-            LookIn::Payload => &[(0, !per_flow::MATCHED)],
-            LookIn::Field(_) => Followed::PASSING,
-        }
+        Followed::PASSING
     }
 
     fn function(&self, at: StateAt) -> Box<dyn FlowFunction> {
-        let list = Arc::clone(&self.list);
-        match list.settings.look_in {
-            LookIn::Payload => Box::new(per_flow::StringsPerFlow::new(list, at)),
-            LookIn::Field(field) => Box::new(fields::FieldsPerFlow::new(list, field, at)),
-        }
+        Box::new(per_flow::StringsPerFlow::new(Arc::clone(&self.list), at))
     }
 
     fn oracle(&self) -> Box<dyn FlowOracle> {
-        let list = Arc::clone(&self.list);
-        match list.settings.look_in {
-            LookIn::Payload => Box::new(oracle::StreamsOracle::new(list)),
-            LookIn::Field(field) => Box::new(oracle::FieldsOracle::new(list, field)),
-        }
+        Box::new(oracle::FlowsOracle::new(Arc::clone(&self.list)))
     }
 }
 
@@ -461,7 +474,8 @@ struct FlowCounts {
     /// Segments that were searched by themselves, since there was no memory for their streams; directions of flows whose header field was not
     /// followed for that.
     no_room: u64,
-    /// Segments with a string of a signature of several that was not remembered, since 64 others were found in the stream.
+    /// Packets with a string of a signature of several that was not remembered, since 64 others were found in the stream or in the message, or
+    /// there was no memory for the message.
     not_remembered: u64,
     /// Directions of flows whose header field took too much to find: segments missing, or no end in the first bytes.
     gave_up: u64,

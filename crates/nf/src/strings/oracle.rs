@@ -5,15 +5,35 @@ use std::sync::Arc;
 
 use packetloom_names::{Field, FieldWatch, Values};
 use packetloom_packet::{DropReason, Role, Verdict};
+use packetloom_pattern::files::Places;
 use packetloom_pattern::oracle::matches;
 
-use super::fields::drops_flow;
 use super::streams::MAX_RUNS;
-use super::{List, LookIn, Named, StringsReport, Within, per_flow};
+use super::{List, Named, StringsReport, Within, place_of};
 use crate::flows::{End, FlowName, FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
-use crate::watches::{OracleWatches, payload_of_oracle};
+use crate::watches::{OracleWatches, Progress, payload_of_oracle};
 use crate::{Oracle, Records, Report};
+
+/// What is in the payload of a packet.
+struct InPayload {
+    /// Whether there is one, in which patterns are looked for.
+    is_there: bool,
+    /// How many of its bytes are searched.
+    searched: Option<usize>,
+    /// Whether all of them came before.
+    is_repeated: bool,
+    new: HashSet<u32>,
+    /// What was in its stream before.
+    before: HashSet<u32>,
+}
+
+/// What is known of the message that a direction is in.
+#[derive(Default)]
+struct Known {
+    fields: HashSet<Field>,
+    found: HashSet<u32>,
+}
 
 /// Each packet by itself.
 pub(super) struct StringsOracle {
@@ -28,34 +48,118 @@ impl StringsOracle {
         Self { report: StringsReport::new(Arc::clone(&list)), list, logged: Vec::new() }
     }
 
-    /// Judges a packet by what is in it; of a stream, with what was found in it before.
-    fn judge(&mut self, packet: &mut OraclePacket, new: &HashSet<u32>, before: &HashSet<u32>) -> Verdict {
-        let has = |pattern: &u32| new.contains(pattern) || before.contains(pattern);
-        let brings = |pattern: &u32| new.contains(pattern);
-        let signatures = self.list.signatures.signatures.iter();
-        let matched = signatures.map(|signature| {
-            let needs = &signature.needs;
-            needs.iter().all(has) && needs.iter().any(brings) && !signature.excludes.iter().any(has)
-        });
-        let matched: BTreeSet<_> =
-            (0..).zip(matched).filter(|&(_, is_matched)| is_matched).map(|(at, _)| at).collect();
+    /// What a packet has by itself: the message that it begins with, or requests behind that.
+    fn messages_alone(&self, packet: &OraclePacket, are_behind: bool) -> Vec<Progress<Values>> {
+        let mut all = Vec::new();
+        let mut payload = payload_of_oracle(packet).filter(|_| !self.list.fields.is_empty());
+        while let Some(bytes) = payload {
+            all.push(Progress::alone(bytes.alone::<FieldWatch>(self.list.fields)));
+            payload = bytes.behind_request();
+        }
+        all.split_off(usize::from(are_behind).min(all.len()))
+    }
+
+    /// What is searched of a packet by itself.
+    fn payload_alone(&self, packet: &OraclePacket) -> InPayload {
+        let text = match self.list.settings.within {
+            Within::Payload | Within::Stream => packet.payload(),
+            Within::Packet => Some(&*packet.frame),
+        };
+        let text = text.filter(|_| self.list.places.has(Places::PAYLOAD));
+        InPayload {
+            is_there: text.is_some(),
+            searched: text.map(<[u8]>::len),
+            is_repeated: false,
+            new: text.map_or(HashSet::new(), |text| self.patterns_in(text)),
+            before: HashSet::new(),
+        }
+    }
+
+    fn patterns_in(&self, text: &[u8]) -> HashSet<u32> {
+        matches(&self.list.signatures.patterns, text, 0).into_iter().map(|found| found.pattern).collect()
+    }
+
+    /// Judges a packet by its payload, by its messages, and by what is known of the message that its direction is in.
+    fn judge(
+        &mut self,
+        packet: &mut OraclePacket,
+        payload: &InPayload,
+        messages: &[Progress<Values>],
+        known: &mut Known,
+    ) -> Verdict {
+        let all_values = || messages.iter().filter_map(|message| message.found.as_ref()).flatten();
+        if payload.is_repeated {
+            self.report.flows.get_or_insert_default().repeated += 1;
+        }
+        let bytes: usize = all_values().map(|value| value.bytes.len()).sum();
+        if payload.searched.is_some() || all_values().count() > 0 {
+            self.report.searches(Some(payload.searched.unwrap_or(0) + bytes), is_cut_off(packet));
+        } else if self.list.places.has(Places::PAYLOAD) && !payload.is_repeated {
+            self.report.searches(None, is_cut_off(packet));
+        }
+        let mut matched = BTreeSet::new();
+        let nothing = [Progress::alone(None)];
+        for message in if messages.is_empty() { &nothing } else { messages } {
+            matched.extend(self.signatures_of(payload, message, known));
+        }
         self.tell(packet, &matched)
     }
 
-    /// Judges a packet by the values of a field in it.
-    fn judge_values(&mut self, packet: &mut OraclePacket, values: &Values) -> Verdict {
-        self.report.searches(Some(values.iter().map(|value| value.len()).sum()), is_cut_off(packet));
+    /// The signatures of a payload with a message, which is known from then on.
+    fn signatures_of(
+        &self,
+        payload: &InPayload,
+        message: &Progress<Values>,
+        known: &mut Known,
+    ) -> BTreeSet<u32> {
+        let values = message.found.as_deref().unwrap_or_default();
+        if message.begins {
+            *known = Known::default();
+        }
         let mut matched = BTreeSet::new();
-        for value in values {
-            let found = matches(&self.list.signatures.patterns, value, 0);
-            let has = |pattern: &u32| found.iter().any(|found| found.pattern == *pattern);
+        let questions: BTreeSet<_> = values.iter().map(|value| value.question).chain([0]).collect();
+        for question in questions {
+            let of_question = values.iter().filter(|value| value.question == question);
+            let now: Vec<_> =
+                of_question.map(|value| (value.field, self.patterns_in(&value.bytes))).collect();
+            // A question is by itself.
+            let nothing = Known::default();
+            let is_question = now.iter().any(|(field, _)| *field == Field::DnsQuery);
+            let before = if is_question { &nothing } else { &*known };
             for (number, signature) in (0..).zip(&self.list.signatures.signatures) {
-                if signature.needs.iter().all(has) && !signature.excludes.iter().any(has) {
+                let places = |pattern: u32| self.list.signatures.places_of(pattern);
+                let brings = |&pattern: &u32| {
+                    places(pattern).meets(Places::PAYLOAD) && payload.new.contains(&pattern)
+                        || now.iter().any(|(field, found)| {
+                            places(pattern).meets(place_of(*field)) && found.contains(&pattern)
+                        })
+                };
+                let had = |pattern: &u32| payload.before.contains(pattern) || before.found.contains(pattern);
+                let has = |pattern: &u32| brings(pattern) || had(pattern);
+                let comes = |field: &Field| now.iter().any(|(other, _)| other == field);
+                let mut fields =
+                    Field::ALL.into_iter().filter(|&field| signature.places.has(place_of(field)));
+                let is_there = fields.clone().all(|field| comes(&field) || before.fields.contains(&field))
+                    && (payload.is_there || !signature.places.has(Places::PAYLOAD));
+                let brings_any = signature.needs.iter().any(brings) || fields.any(|field| comes(&field));
+                if is_there
+                    && brings_any
+                    && signature.needs.iter().all(has)
+                    && !signature.excludes.iter().any(has)
+                {
                     matched.insert(number);
                 }
             }
+            if !is_question {
+                for (field, found) in now {
+                    known.fields.insert(field);
+                    let is_there =
+                        |pattern: &u32| self.list.signatures.places_of(*pattern).meets(place_of(field));
+                    known.found.extend(found.into_iter().filter(is_there));
+                }
+            }
         }
-        self.tell(packet, &matched)
+        matched
     }
 
     /// Judges a packet by the signatures that it has.
@@ -90,19 +194,9 @@ fn is_cut_off(packet: &OraclePacket) -> bool {
 impl Oracle for StringsOracle {
     fn step(&mut self, packet: &mut OraclePacket) -> Verdict {
         self.logged.clear();
-        if let LookIn::Field(field) = self.list.settings.look_in {
-            let payload = payload_of_oracle(packet);
-            let values = payload.and_then(|payload| payload.alone::<FieldWatch>(field));
-            return values.map_or(Verdict::Pass, |values| self.judge_values(packet, &values));
-        }
-        let text = match self.list.settings.within {
-            Within::Payload | Within::Stream => packet.payload(),
-            Within::Packet => Some(&*packet.frame),
-        };
-        self.report.searches(text.map(<[u8]>::len), is_cut_off(packet));
-        let found = matches(&self.list.signatures.patterns, text.unwrap_or_default(), 0);
-        let found = found.into_iter().map(|found| found.pattern).collect();
-        self.judge(packet, &found, &HashSet::new())
+        let payload = self.payload_alone(packet);
+        let messages = self.messages_alone(packet, false);
+        self.judge(packet, &payload, &messages, &mut Known::default())
     }
 
     fn logged(&self) -> &[u32] {
@@ -115,11 +209,11 @@ impl Oracle for StringsOracle {
 }
 
 /// Packets by their flows.
-pub(super) struct StreamsOracle {
+pub(super) struct FlowsOracle {
     alone: StringsOracle,
-    /// Lives of flows, and whether they matched and are dropped.
-    flows: HashMap<u64, bool>,
+    watches: OracleWatches<FieldWatch>,
     streams: HashMap<(u64, bool), Stream>,
+    messages: HashMap<(u64, bool), Known>,
     gaps: u64,
 }
 
@@ -197,6 +291,9 @@ impl Stream {
             run.1.extend(self.runs.remove(right).1);
         }
         for (number, pattern) in (0..).zip(list.signatures.patterns.iter()) {
+            if !list.signatures.places_of(number).meets(Places::PAYLOAD) {
+                continue;
+            }
             let len = pattern.bytes.len() as i64;
             for from in (place - len + 1).max(run.0)..end {
                 let text = run.1.get((from - run.0) as usize..(from + len - run.0) as usize);
@@ -214,40 +311,46 @@ impl Stream {
     }
 }
 
-impl StreamsOracle {
+impl FlowsOracle {
     pub(super) fn new(list: Arc<List>) -> Self {
-        Self { alone: StringsOracle::new(list), flows: HashMap::new(), streams: HashMap::new(), gaps: 0 }
+        Self {
+            watches: OracleWatches::new(list.fields),
+            alone: StringsOracle::new(list),
+            streams: HashMap::new(),
+            messages: HashMap::new(),
+            gaps: 0,
+        }
     }
 
-    /// Judges a segment by its stream.
+    /// What is in a segment of a stream.
     fn segment(
         &mut self,
-        packet: &mut OraclePacket,
+        packet: &OraclePacket,
         way: (u64, bool),
         sequence: u32,
         is_first: bool,
-    ) -> Verdict {
-        let payload = packet.payload().unwrap_or_default().to_vec();
+    ) -> InPayload {
+        let payload = packet.payload().unwrap_or_default();
         let stream = self.streams.entry(way).or_default();
         if is_first && stream.origin != Some((sequence, true)) {
             *stream = Stream { gaps: stream.gaps(), origin: Some((sequence, true)), ..Stream::default() };
         }
-        let (mut new, mut found) = (0, HashSet::new());
+        let (mut searched, mut new) = (0, HashSet::new());
         if !payload.is_empty() {
-            (new, found) = stream.take(&self.alone.list, sequence, &payload);
-            if new == 0 {
-                self.alone.report.flows.get_or_insert_default().repeated += 1;
-                return Verdict::Pass;
-            }
+            (searched, new) = stream.take(&self.alone.list, sequence, payload);
         }
-        self.alone.report.searches(Some(new), is_cut_off(packet));
+        let is_repeated = searched == 0 && !payload.is_empty();
         let before = stream.found.clone();
         let is_of_several = |pattern: &u32| self.alone.list.is_of_several[*pattern as usize];
-        stream.found.extend(found.iter().copied().filter(is_of_several));
-        self.alone.judge(packet, &found, &before)
+        stream.found.extend(new.iter().copied().filter(is_of_several));
+        InPayload { is_there: true, searched: (!is_repeated).then_some(searched), is_repeated, new, before }
     }
 
+    /// Forgets what was seen of a flow; how many gaps its streams have.
     fn forget_streams(&mut self, life: u64) -> u64 {
+        for from_a in [false, true] {
+            self.messages.remove(&(life, from_a));
+        }
         let streams = [false, true].map(|from_a| self.streams.remove(&(life, from_a)));
         streams.into_iter().flatten().map(|stream| stream.gaps()).sum()
     }
@@ -265,34 +368,53 @@ fn sequence_of(packet: &OraclePacket) -> Option<(u32, bool)> {
     Some((u32::from_be_bytes(*sequence).wrapping_add(u32::from(is_first)), is_first))
 }
 
-impl FlowOracle for StreamsOracle {
+impl FlowOracle for FlowsOracle {
     fn save(&self, life: u64) -> Option<Vec<u64>> {
-        self.flows.get(&life).map(|&is_matched| vec![u64::from(is_matched)])
+        self.watches.save(life)
     }
 
     fn forget(&mut self, life: u64) {
-        self.flows.remove(&life);
+        self.watches.end(life);
         self.gaps += self.forget_streams(life);
     }
 
     fn load(&mut self, life: u64, words: &[u64]) {
-        self.flows.insert(life, words[0] & per_flow::MATCHED != 0);
+        self.watches.load(life, words);
     }
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         self.alone.logged.clear();
-        if *self.flows.entry(flow.life).or_default() {
+        if self.watches.is_dropped(flow.life) {
             self.alone.report.flows.get_or_insert_default().dropped += 1;
             return Verdict::Drop(DropReason::Strings);
         }
-        let within = self.alone.list.settings.within;
-        let verdict = match sequence_of(packet).filter(|_| within == Within::Stream) {
-            Some((sequence, is_first)) => self.segment(packet, (flow.life, flow.from_a), sequence, is_first),
-            None => self.alone.step(packet),
+        let list = Arc::clone(&self.alone.list);
+        let way = (flow.life, flow.from_a);
+        let segment = sequence_of(packet).filter(|_| list.settings.within == Within::Stream);
+        let payload = match segment.filter(|_| list.places.has(Places::PAYLOAD)) {
+            Some((sequence, is_first)) => self.segment(packet, way, sequence, is_first),
+            None => self.alone.payload_alone(packet),
         };
-        let settings = self.alone.list.settings.flows.as_ref();
-        if !verdict.is_pass() && settings.is_some_and(|settings| settings.drops) {
-            self.flows.insert(flow.life, true);
+        let messages = match list.settings.within {
+            Within::Stream if !list.fields.is_empty() => {
+                let first = self.watches.follow(packet, flow);
+                [vec![first], self.alone.messages_alone(packet, true)].concat()
+            }
+            _ => self.alone.messages_alone(packet, false),
+        };
+        let mut by_itself = Known::default();
+        let known = match segment {
+            Some(_) => self.messages.entry(way).or_default(),
+            None => &mut by_itself,
+        };
+        let verdict = self.alone.judge(packet, &payload, &messages, known);
+        let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
+        let mut values = messages.iter().filter_map(|message| message.found.as_ref()).flatten();
+        // Each question of DNS over UDP is by itself.
+        let is_alone = protocol == 17 && values.any(|value| value.field == Field::DnsQuery);
+        let drops = list.settings.flows.as_ref().is_some_and(|flows| flows.drops);
+        if !verdict.is_pass() && drops && !is_alone {
+            self.watches.drop_flow(flow.life);
             self.forget_streams(flow.life);
         }
         verdict
@@ -313,74 +435,9 @@ impl FlowOracle for StreamsOracle {
     fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {
         let mut report = self.alone.report.clone();
         let of_streams: u64 = self.streams.values().map(Stream::gaps).sum();
-        report.flows.get_or_insert_default().gaps = self.gaps + of_streams;
-        Box::new(report)
-    }
-}
-
-/// Header fields of packets with those of their flows before.
-pub(super) struct FieldsOracle {
-    field: Field,
-    alone: StringsOracle,
-    watches: OracleWatches<FieldWatch>,
-}
-
-impl FieldsOracle {
-    pub(super) fn new(list: Arc<List>, field: Field) -> Self {
-        let watches = OracleWatches::new(field);
-        Self { field, alone: StringsOracle::new(list), watches }
-    }
-}
-
-impl FlowOracle for FieldsOracle {
-    fn save(&self, life: u64) -> Option<Vec<u64>> {
-        self.watches.save(life)
-    }
-
-    fn forget(&mut self, life: u64) {
-        self.watches.end(life);
-    }
-
-    fn load(&mut self, life: u64, words: &[u64]) {
-        self.watches.load(life, words);
-    }
-
-    fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
-        self.alone.logged.clear();
-        if self.watches.is_dropped(flow.life) {
-            self.alone.report.flows.get_or_insert_default().dropped += 1;
-            return Verdict::Drop(DropReason::Strings);
-        }
-        let verdict = match self.alone.list.settings.within {
-            Within::Stream => {
-                let values = self.watches.follow(packet, flow);
-                values.map_or(Verdict::Pass, |values| self.alone.judge_values(packet, &values))
-            }
-            _ => self.alone.step(packet),
-        };
-        let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
-        if !verdict.is_pass() && drops_flow(&self.alone.list, self.field, protocol) {
-            self.watches.drop_flow(flow.life);
-        }
-        verdict
-    }
-
-    fn step_without(&mut self, packet: &mut OraclePacket, _role: Role) -> Verdict {
-        self.alone.step(packet)
-    }
-
-    fn on_end(&mut self, life: u64, _flow: &FlowName, _end: End, _records: &mut Records<'_>) {
-        self.forget(life);
-    }
-
-    fn logged(&self) -> &[u32] {
-        &self.alone.logged
-    }
-
-    fn report(&self, _flows: &OracleFlows) -> Box<dyn Report> {
-        let mut report = self.alone.report.clone();
         let counts = report.flows.get_or_insert_default();
         (counts.gave_up, counts.no_room) = self.watches.counts();
+        counts.gaps = self.gaps + of_streams;
         Box::new(report)
     }
 }

@@ -1,33 +1,33 @@
-//! The batch form for packets by their flows: of streams, and with what becomes of the rest of a flow.
+//! The batch form for packets by their flows: of streams, of messages over segments, and with what becomes of the rest of a flow.
 //!
-//! All packets of a batch are searched before one is judged. Of a flow that is dropped from one packet on, those behind it in the same batch were
-//! searched in vain.
+//! The payloads of all packets of a batch are searched before one is judged. Of a flow that is dropped from one packet on, those behind it in the
+//! same batch were searched in vain. Fields of messages, which few packets have, are found and searched when a packet is judged.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use packetloom_packet::{Batch, DropReason, FlowKey, Verdict, protocol};
+use packetloom_pattern::files::Places;
 use packetloom_pattern::{Match, Part, Scratch};
 
 use super::cpu::{emptied, text_of};
-use super::judge::Judge;
+use super::fields::{FlowFields, drops_flow};
+use super::judge::{InPayload, Judge, Message, bytes_of};
 use super::learning::Current;
-use super::streams::{Fresh, Segment, StreamId, Streams};
+use super::streams::{DirectionKey, Fresh, Segment, StreamId, Streams};
 use super::{FlowCounts, List, Within, is_cut_off};
-use crate::flows::{End, FlowFunction, Flows, Seen, StateAt, Visit, number_of_new};
-use crate::watches::sequence_of;
+use crate::flows::{End, FlowFunction, Flows, Seen, StateAt, Visit};
+use crate::watches::{Followed, sequence_of};
 use crate::{Logged, Records, Report};
-
-/// Bit of a flow's word: it matched, and its rest is dropped. Those above are its number, 0 before it has one.
-pub(super) const MATCHED: u64 = 1;
 
 pub(super) struct StringsPerFlow {
     at: StateAt,
     judge: Judge,
     set: Current,
-    drops: bool,
+    looks_in_payload: bool,
     streams: Option<Streams>,
-    /// What is searched of each packet of a batch, and where that is in `matches`.
+    fields: Option<FlowFields>,
+    /// What is searched of the payload of each packet of a batch, and where that is in `matches`.
     plans: Vec<Plan>,
     found: Vec<Range<u32>>,
     /// The rest is kept for the next batch.
@@ -41,7 +41,7 @@ pub(super) struct StringsPerFlow {
     matched: Vec<u32>,
 }
 
-/// What is searched of a packet.
+/// What is searched of the payload of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Plan {
     /// All of it, and it has no flow.
@@ -51,20 +51,22 @@ enum Plan {
     Alone,
     /// New bytes of a stream, by their places among those of the batch: none of a segment without a payload.
     Fresh(StreamId, Range<usize>),
-    /// Nothing: its bytes came before.
-    Repeated,
+    /// Nothing: its bytes came before in this stream.
+    Repeated(StreamId),
     /// Nothing: the flow is dropped.
     Over,
 }
 
 impl StringsPerFlow {
     pub(super) fn new(list: Arc<List>, at: StateAt) -> Self {
-        let settings = &list.settings;
+        let looks_in_payload = list.places.has(Places::PAYLOAD);
+        let follows = looks_in_payload && list.settings.within == Within::Stream;
         let longest = list.signatures.patterns.iter().map(|pattern| pattern.bytes.len()).max();
         Self {
             at,
-            drops: settings.flows.as_ref().is_some_and(|flows| flows.drops),
-            streams: (settings.within == Within::Stream).then(|| Streams::new(longest.unwrap_or(0))),
+            looks_in_payload,
+            streams: follows.then(|| Streams::new(longest.unwrap_or(0))),
+            fields: FlowFields::new(&list),
             set: list.current(),
             judge: Judge::new(list),
             plans: Vec::new(),
@@ -87,18 +89,17 @@ impl StringsPerFlow {
         plans.resize(batch.len(), Plan::NoFlow);
         room.clear();
         fresh.clear();
-        flows.each(*at, batch, |packet, word: &mut u64| {
-            plans[packet.frame as usize] = if *word & MATCHED != 0 {
+        flows.each(*at, batch, |packet, followed: &mut Followed| {
+            plans[packet.frame as usize] = if followed.is_dropped() {
                 Plan::Over
             } else if let Some((streams, segment)) = streams.as_mut().zip(segment(&packet)) {
-                if *word == 0 {
-                    *word = number_of_new() << 1;
-                }
-                let direction = (*word >> 1, packet.from_a);
+                let direction = (followed.number(), packet.from_a);
                 let first = fresh.len();
                 match streams.take(direction, segment, room, fresh) {
                     None => Plan::Alone,
-                    Some(_) if fresh.len() == first && !segment.payload.is_empty() => Plan::Repeated,
+                    Some(stream) if fresh.len() == first && !segment.payload.is_empty() => {
+                        Plan::Repeated(stream)
+                    }
                     Some(stream) => Plan::Fresh(stream, first..fresh.len()),
                 }
             } else {
@@ -110,7 +111,20 @@ impl StringsPerFlow {
 
     /// Finds the matches of each packet.
     fn search(&mut self, batch: &Batch) {
-        let Self { judge, set, plans, found, room, fresh, parts, frames, matches, scratch, .. } = self;
+        let Self {
+            judge,
+            set,
+            looks_in_payload,
+            plans,
+            found,
+            room,
+            fresh,
+            parts,
+            frames,
+            matches,
+            scratch,
+            ..
+        } = self;
         let list = &judge.list;
         let mut texts = emptied(std::mem::take(&mut self.texts));
         parts.clear();
@@ -121,9 +135,10 @@ impl StringsPerFlow {
                 continue;
             }
             match &plans[index] {
-                Plan::Over | Plan::Repeated => {}
+                Plan::Over | Plan::Repeated(_) => {}
                 Plan::NoFlow | Plan::Alone => {
-                    if let Some(text) = text_of(batch, index, list.settings.within) {
+                    let text = text_of(batch, index, list.settings.within);
+                    if let Some(text) = text.filter(|_| *looks_in_payload) {
                         frames.push(index as u32);
                         parts.push(Part { begin: 0, new: (0, text.len() as u32) });
                         texts.push(text);
@@ -160,56 +175,96 @@ fn segment<'a>(packet: &'a Seen<'_, '_>) -> Option<Segment<'a>> {
     Some(Segment { sequence, is_first, payload: packet.payload()? })
 }
 
+/// What is known of a packet that is judged.
+struct Packet {
+    frame: u32,
+    /// Bytes of its payload, where there is one.
+    payload: Option<usize>,
+    is_cut_off: bool,
+    /// Its direction, of which messages are remembered.
+    direction: Option<DirectionKey>,
+}
+
 /// Judges packets by what was found in them.
 struct Judging<'a> {
+    list: &'a Arc<List>,
     judge: &'a mut Judge,
     plans: &'a [Plan],
     found: &'a [Range<u32>],
     matches: &'a [Match],
     fresh: &'a [Fresh],
+    looks_in_payload: bool,
     streams: Option<&'a mut Streams>,
+    fields: Option<&'a mut FlowFields>,
     /// Frames that match.
     matched: &'a mut Vec<u32>,
     /// What a packet has, with what its stream had before.
     now: Vec<u32>,
-    all: Vec<u32>,
+    before: Vec<u32>,
 }
 
 impl Judging<'_> {
-    /// Whether a packet matches, which is counted as searched.
-    fn packet(&mut self, frame: u32, all_bytes: Option<usize>, is_cut_off: bool) -> bool {
-        let Self { judge, plans, found, matches, fresh, streams, matched, now, all } = self;
+    /// Whether a packet with these messages matches, which is counted as searched.
+    fn packet(&mut self, packet: &Packet, messages: &[Message]) -> bool {
+        let Self {
+            list,
+            judge,
+            plans,
+            found,
+            matches,
+            fresh,
+            looks_in_payload,
+            streams,
+            fields,
+            matched,
+            now,
+            before,
+        } = self;
+        let Packet { frame, payload, is_cut_off, direction } = *packet;
         let plan = &plans[frame as usize];
         let found = found[frame as usize].start as usize..found[frame as usize].end as usize;
         now.clear();
-        now.extend(matches[found].iter().map(|found| found.pattern));
-        let is_matched = match plan {
-            // Not even searched: the caller drops it.
-            Plan::Over => return false,
-            Plan::Repeated => {
-                let counts = judge.report.flows.get_or_insert_default();
-                counts.repeated += 1;
-                return false;
+        let new = matches[found].iter().map(|found| found.pattern);
+        now.extend(new.filter(|&pattern| list.is_looked_for(pattern, Places::PAYLOAD)));
+        now.sort_unstable();
+        before.clear();
+        let searched = match plan {
+            Plan::Repeated(_) => {
+                judge.report.flows.get_or_insert_default().repeated += 1;
+                None
             }
-            Plan::NoFlow | Plan::Alone => {
-                judge.report.searches(all_bytes, is_cut_off);
-                judge.matches(frame, now, None)
-            }
-            Plan::Fresh(stream, of_packet) => {
+            Plan::NoFlow | Plan::Alone | Plan::Over => payload,
+            Plan::Fresh(_, of_packet) => {
                 let new = |fresh: &Fresh| (fresh.part.new.1 - fresh.part.new.0) as usize;
-                judge.report.searches(Some(fresh[of_packet.clone()].iter().map(new).sum()), is_cut_off);
-                all.clear();
-                if let Some(streams) = streams.as_mut().filter(|_| !now.is_empty() && !judge.list.is_single) {
-                    let is_of_several = &judge.list.is_of_several;
-                    let of_several = now.iter().copied().filter(|&pattern| is_of_several[pattern as usize]);
-                    streams.remember(*stream, of_several, all);
-                }
-                if all.is_empty() {
-                    judge.matches(frame, now, None)
-                } else {
-                    all.extend_from_slice(now);
-                    now.sort_unstable();
-                    judge.matches(frame, all, Some(now))
+                Some(fresh[of_packet.clone()].iter().map(new).sum())
+            }
+        };
+        let searched = searched.filter(|_| *looks_in_payload);
+        let has_values = messages.iter().any(|message| !message.values.is_empty());
+        if searched.is_some() || has_values {
+            judge.report.searches(Some(searched.unwrap_or(0) + bytes_of(messages)), is_cut_off);
+        } else if *looks_in_payload && !matches!(plan, Plan::Repeated(_)) {
+            judge.report.searches(None, is_cut_off);
+        }
+        if now.is_empty() && messages.is_empty() {
+            return false;
+        }
+        if let (Plan::Fresh(stream, _) | Plan::Repeated(stream), Some(streams)) = (plan, streams)
+            && !list.is_single
+        {
+            let of_several = now.iter().copied().filter(|&pattern| list.is_of_several[pattern as usize]);
+            streams.remember(*stream, of_several, before);
+        }
+        let payload = InPayload { is_there: *looks_in_payload && payload.is_some(), new: now, before };
+        let is_matched = match fields {
+            None => judge.matches(frame, payload, &[], None),
+            Some(fields) => {
+                let in_fields = fields.search(list, messages);
+                match (&mut fields.messages, direction) {
+                    (Some(all), Some(direction)) => {
+                        all.with(direction, |known| judge.matches(frame, payload, &in_fields, Some(known)))
+                    }
+                    _ => judge.matches(frame, payload, &in_fields, None),
                 }
             }
         };
@@ -232,41 +287,74 @@ impl FlowFunction for StringsPerFlow {
     fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         self.plan(batch, flows);
         self.search(batch);
-        let Self { at, judge, drops, streams, plans, found, fresh, matches, matched, .. } = self;
+        let Self {
+            at, judge, looks_in_payload, streams, fields, plans, found, fresh, matches, matched, ..
+        } = self;
         judge.logged.clear();
         matched.clear();
         let list = Arc::clone(&judge.list);
-        let verdict = list.settings.action.verdict(DropReason::Strings);
-        let payload_alone = list.settings.within != Within::Packet;
-        let streams = streams.as_mut();
-        let (now, all) = Default::default();
-        let mut judging = Judging { judge, plans, found, matches, fresh, streams, matched, now, all };
-        flows.each(*at, batch, |packet, word: &mut u64| {
-            if *word & MATCHED != 0 {
+        let settings = &list.settings;
+        let verdict = settings.action.verdict(DropReason::Strings);
+        let payload_alone = settings.within != Within::Packet;
+        let mut judging = Judging {
+            list: &list,
+            judge,
+            plans,
+            found,
+            matches,
+            fresh,
+            looks_in_payload: *looks_in_payload,
+            streams: streams.as_mut(),
+            fields: fields.as_mut(),
+            matched,
+            now: Vec::new(),
+            before: Vec::new(),
+        };
+        flows.each(*at, batch, |seen, followed: &mut Followed| {
+            if followed.is_dropped() {
                 judging.judge.report.flows.get_or_insert_default().dropped += 1;
                 return Verdict::Drop(DropReason::Strings);
             }
-            let text = if payload_alone { packet.payload() } else { Some(packet.frame().1) };
-            if !judging.packet(packet.frame, text.map(<[u8]>::len), packet.is_cut_off()) {
+            let of_packet = |fields: &mut &mut FlowFields| fields.of_packet(&seen, followed);
+            let messages = judging.fields.as_mut().map(of_packet).unwrap_or_default();
+            let text = if payload_alone { seen.payload() } else { Some(seen.frame().1) };
+            let packet = Packet {
+                frame: seen.frame,
+                payload: text.map(<[u8]>::len),
+                is_cut_off: seen.is_cut_off(),
+                direction: segment(&seen).map(|_| (followed.number(), seen.from_a)),
+            };
+            if !judging.packet(&packet, &messages) {
                 return Verdict::Pass;
             }
-            if *drops {
+            if drops_flow(&list, seen.transport().protocol, &messages) {
+                let number = followed.number();
                 if let Some(streams) = &mut judging.streams {
-                    streams.forget(*word >> 1);
+                    streams.forget(number);
                 }
-                *word = MATCHED;
+                match &mut judging.fields {
+                    Some(fields) => fields.drop_flow(followed),
+                    None => followed.drop_flow(),
+                }
             }
             verdict
         });
         for (index, plan) in plans.iter().enumerate() {
             if batch.verdicts()[index].is_pass() && *plan == Plan::NoFlow {
-                let text = text_of(batch, index, list.settings.within).map(<[u8]>::len);
-                if judging.packet(index as u32, text, is_cut_off(batch, index)) {
+                let text = text_of(batch, index, settings.within);
+                let packet = Packet {
+                    frame: index as u32,
+                    payload: text.map(<[u8]>::len),
+                    is_cut_off: is_cut_off(batch, index),
+                    direction: None,
+                };
+                let messages = judging.fields.as_ref().map(|fields| fields.of_other(batch, index));
+                if judging.packet(&packet, &messages.unwrap_or_default()) {
                     batch.judge().0[index] = verdict;
                 }
             }
         }
-        if let Some(mark) = list.settings.mark {
+        if let Some(mark) = settings.mark {
             self.matched.iter().for_each(|&frame| batch.set_mark(frame as usize, mark));
         }
         // Those of IPv4 came first.
@@ -274,8 +362,12 @@ impl FlowFunction for StringsPerFlow {
     }
 
     fn on_end(&mut self, _flow: &FlowKey, state: &[u64], _end: End, _records: &mut Records<'_>) {
+        let number = Followed::number_in(state);
         if let Some(streams) = &mut self.streams {
-            streams.end(state[0] >> 1);
+            streams.end(number);
+        }
+        if let Some(fields) = &mut self.fields {
+            fields.forget(number);
         }
     }
 
@@ -286,13 +378,15 @@ impl FlowFunction for StringsPerFlow {
     fn report(&self, _flows: &Flows) -> Box<dyn Report> {
         let mut report = self.judge.report.clone();
         let counts = self.streams.as_ref().map(Streams::counts).unwrap_or_default();
-        let flows = report.flows.unwrap_or_default();
-        report.flows = Some(FlowCounts {
+        let mut flows = report.flows.unwrap_or_default();
+        flows.add(FlowCounts {
             gaps: counts.gaps,
             no_room: counts.no_room,
             not_remembered: counts.not_remembered,
-            ..flows
+            ..FlowCounts::default()
         });
+        flows.add(self.fields.as_ref().map(FlowFields::counts).unwrap_or_default());
+        report.flows = Some(flows);
         Box::new(report)
     }
 }

@@ -208,7 +208,11 @@ impl Streams {
         patterns: impl Iterator<Item = u32>,
         into: &mut Vec<u32>,
     ) {
+        let mut patterns = patterns.peekable();
         let Self { found, bytes, counts, .. } = self;
+        if patterns.peek().is_none() && !found.contains_key(&stream.direction) {
+            return;
+        }
         let (number, found) = found.entry(stream.direction).or_insert_with(|| {
             *bytes += PER_FOUND;
             (stream.number, Vec::new())

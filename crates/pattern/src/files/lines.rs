@@ -1,11 +1,13 @@
 //! Lists of literals.
 
 use super::text::{hex, printable};
-use super::{Builder, Reason, Signature};
+use super::{Builder, Options, Places, Reason, Signature};
 use crate::Pattern;
 
 /// Reads a list, of hex digits or of text. Returns how many lines it has.
-pub(super) fn read(text: &[u8], is_hex: bool, ignore_case: bool, set: &mut Builder) -> u32 {
+pub(super) fn read(text: &[u8], is_hex: bool, options: &Options, set: &mut Builder) -> u32 {
+    let Options { ignore_case, places, .. } = *options;
+    let places = places.unwrap_or(Places::PAYLOAD);
     let mut number = 0u32;
     let mut bytes = Vec::new();
     for line in text.split_inclusive(|&byte| byte == b'\n') {
@@ -21,7 +23,7 @@ pub(super) fn read(text: &[u8], is_hex: bool, ignore_case: bool, set: &mut Build
         if read.is_ok() && bytes.is_empty() {
             continue;
         }
-        match read.and_then(|()| Ok(set.number(Pattern { ignore_case, ..Pattern::new(&bytes) })?)) {
+        match read.and_then(|()| Ok(set.number(Pattern { ignore_case, ..Pattern::new(&bytes) }, places)?)) {
             Ok(pattern) => set.signatures.push(Signature {
                 line: number,
                 gid: None,
@@ -32,6 +34,7 @@ pub(super) fn read(text: &[u8], is_hex: bool, ignore_case: bool, set: &mut Build
                 severity: None,
                 needs: [pattern].into(),
                 excludes: [].into(),
+                places: Places::NONE,
             }),
             Err(reason) => set.leave_out(number, line, reason),
         }

@@ -3,7 +3,7 @@
 //! [`read`] makes [`Signatures`] of a file: the [`Patterns`] to look for, and what it means that some of them are in a payload.
 //!
 //! ```
-//! use packetloom_pattern::files::{Options, read};
+//! use packetloom_pattern::files::{Options, Places, read};
 //!
 //! let rules = br#"
 //!     alert tcp any any -> any any (msg:"a shell"; content:"/bin/"; content:"sh"; nocase; content:!"bash"; sid:7;)
@@ -14,7 +14,7 @@
 //! assert_eq!(read.left_out[0].reason.to_string(), "it needs the option pcre");
 //! // A payload with the patterns 0 and 1, but not 2.
 //! let mut matched = Vec::new();
-//! read.matched(&[0, 1], &mut matched, &mut Vec::new());
+//! read.matched(&[0, 1], Places::PAYLOAD, &mut matched, &mut Vec::new());
 //! assert_eq!(read.signatures[matched[0] as usize].name, "a shell");
 //! ```
 //!
@@ -38,8 +38,9 @@
 //! not known.
 //!
 //! A content lies in the payload, or in the field that a sticky buffer of Suricata in front of it names (`http.uri; content:"..."`), or a
-//! modifier behind it (`content:"..."; http_uri`): [`Options::buffer`] says which rules are taken. `flow` may ask for what is true of every
-//! request: `established`, `to_server` and `from_client`, where such a field is looked at.
+//! modifier behind it (`content:"..."; http_uri`), and is to be found there: each pattern has the [`Places`] where it is looked for
+//! ([`Signatures::places_of`]), and a signature those that have to be there ([`Signature::places`]). [`Options::places`] says which rules are
+//! taken. `flow` may ask for what is true of every request: `established`, `to_server` and `from_client`, where a content is in such a field.
 //!
 //! A rule that asks for anything else is left out: each condition narrows what a rule finds, and without it the rule would report
 //! what its author did not mean. [`Options::by_fast_pattern`] takes them as candidates instead. So are rules with the action `pass` and
@@ -51,11 +52,13 @@
 //! The language: Suricata user guide, "Rules Format" and "Payload Keywords"; Snort 3 rule writing guide.
 
 mod lines;
+mod places;
 mod rules;
 mod text;
 
 use std::collections::HashMap;
 
+pub use self::places::{BUFFERS, Places};
 pub use self::text::display;
 use crate::{Pattern, Patterns, Refused};
 
@@ -115,34 +118,17 @@ pub struct Options {
     pub format: Format,
     /// Takes each rule by its fast pattern alone, with `nocase`: the content with the option `fast_pattern`, else the longest one that
     /// is not negated, of several that with the greatest variety of bytes, as Suricata chooses, though in whatever buffer it is unless
-    /// [`buffer`](Self::buffer) says so. `offset` and `depth` count unless the content is relative to another one or may be in another buffer.
+    /// [`places`](Self::places) says so. `offset` and `depth` count unless the content is relative to another one or may be in another buffer.
     ///
     /// This finds all packets that a rule can match, as far as this content lies in one packet as it is sent, and more.
     pub by_fast_pattern: bool,
     /// Has letters of lists match in both cases. Rules say themselves where.
     pub ignore_case: bool,
-    /// Where contents of rules lie that are taken: in the payload, or in the field of this name, one of [`BUFFERS`]. Rules with a content
-    /// elsewhere are left out; with `by_fast_pattern`, which takes all for the payload, those that have none there.
-    pub buffer: Option<&'static str>,
+    /// Where contents of rules lie that are taken, and where patterns of lists are looked for. Rules with a content elsewhere are left out; with
+    /// `by_fast_pattern` those that have none there, but for the payload alone, for which all are taken. Unless given, contents of rules may
+    /// lie anywhere, and patterns of lists, and all with `by_fast_pattern`, are looked for in the payload.
+    pub places: Option<Places>,
 }
-
-/// Fields that contents of rules may lie in, by the names that Suricata has for its sticky buffers, and by older ones.
-pub const BUFFERS: [(&str, &str); 14] = [
-    ("http.method", "http_method"),
-    ("http.uri", "http_uri"),
-    ("http.uri.raw", "http_raw_uri"),
-    ("http.request_line", "http_request_line"),
-    ("http.host", "http_host"),
-    ("http.host.raw", "http_raw_host"),
-    ("http.user_agent", "http_user_agent"),
-    ("http.referer", "http_referer"),
-    ("http.cookie", "http_cookie"),
-    ("http.header", "http_header"),
-    ("http.header.raw", "http_raw_header"),
-    ("dns.query", "dns_query"),
-    ("tls.sni", "tls_sni"),
-    ("quic.sni", "quic_sni"),
-];
 
 /// What a file gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +143,8 @@ pub struct Signatures {
     pub format: Format,
     /// Signatures of which addresses, ports or services are not looked at: all rules that do not take any.
     pub headers_not_checked: usize,
+    /// Where each pattern is looked for.
+    places: Vec<Places>,
     /// Where the list of each pattern in `by_anchor` begins, and the end of the last one.
     anchors: Vec<u32>,
     /// For each pattern the signatures that are looked at when a payload has it.
@@ -184,6 +172,8 @@ pub struct Signature {
     pub needs: Box<[u32]>,
     /// Numbers of patterns of which it may have none; ascending.
     pub excludes: Box<[u32]>,
+    /// Where contents of a rule lie: what does not have all of these does not match. None of a list.
+    pub places: Places,
 }
 
 /// A line or a rule that could not be used.
@@ -245,10 +235,10 @@ pub enum Reason {
     /// A content in another field.
     #[error("a content is in {is}; expected it in {expected}")]
     Elsewhere {
-        /// Where it is.
-        is: &'static str,
+        /// Where it is; none of what is known.
+        is: Places,
         /// Where contents are looked for.
-        expected: &'static str,
+        expected: Places,
     },
     /// An option that changes the content before it, where there is none.
     #[error("the option {0} without a content before it")]
@@ -328,12 +318,23 @@ pub fn read(text: &[u8], options: &Options) -> Result<Signatures, Error> {
     let mut set = Builder::default();
     let lines = match format {
         Format::Rules => rules::read(text, options, &mut set),
-        _ => lines::read(text, format == Format::Hex, options.ignore_case, &mut set),
+        _ => lines::read(text, format == Format::Hex, options, &mut set),
     };
     set.finish(format, lines)
 }
 
 impl Signatures {
+    /// Where a pattern is looked for: in one place where it is of rules.
+    #[inline]
+    pub fn places_of(&self, pattern: u32) -> Places {
+        self.places[pattern as usize]
+    }
+
+    /// Where patterns are looked for at all.
+    pub fn all_places(&self) -> Places {
+        self.places.iter().fold(Places::NONE, |all, &places| all.and(places))
+    }
+
     /// Whether each signature is one pattern, so that any match is one of a signature.
     pub fn are_single(&self) -> bool {
         // A pattern may be of no signature where the set was full before the rest of its rule came.
@@ -342,13 +343,14 @@ impl Signatures {
         are_all_of_signatures && self.signatures.iter().all(is_single)
     }
 
-    /// Which signatures a payload has, by the numbers of the patterns in it, in any order and any number of times. Numbers of signatures are
-    /// added to `matched`, ascending and each once. `scratch` is room to work in.
+    /// Which signatures a packet has, by the numbers of the patterns in it, each found in one of [its places](Self::places_of), in any order and any
+    /// number of times, and by the places that are there. Numbers of signatures are added to `matched`, ascending and each once. `scratch` is
+    /// room to work in.
     ///
     /// # Panics
     ///
     /// Where no pattern has one of the numbers.
-    pub fn matched(&self, patterns: &[u32], matched: &mut Vec<u32>, scratch: &mut Vec<u32>) {
+    pub fn matched(&self, patterns: &[u32], there: Places, matched: &mut Vec<u32>, scratch: &mut Vec<u32>) {
         let found = match patterns {
             [] => return,
             [_] => patterns,
@@ -368,8 +370,12 @@ impl Signatures {
         for &pattern in found {
             let list = self.anchors[pattern as usize] as usize..self.anchors[pattern as usize + 1] as usize;
             for &number in &self.by_anchor[list] {
-                let Signature { needs, excludes, .. } = &self.signatures[number as usize];
-                if needs.len() <= found.len() && needs.iter().all(has) && !excludes.iter().any(has) {
+                let Signature { needs, excludes, places, .. } = &self.signatures[number as usize];
+                if needs.len() <= found.len()
+                    && there.has(*places)
+                    && needs.iter().all(has)
+                    && !excludes.iter().any(has)
+                {
                     matched.push(number);
                 }
             }
@@ -382,7 +388,8 @@ impl Signatures {
 #[derive(Default)]
 struct Builder {
     patterns: Patterns,
-    /// Numbers of patterns by their options and bytes.
+    places: Vec<Places>,
+    /// Numbers of patterns by their places, options and bytes.
     numbers: HashMap<Box<[u8]>, u32>,
     key: Vec<u8>,
     signatures: Vec<Signature>,
@@ -391,11 +398,12 @@ struct Builder {
 }
 
 impl Builder {
-    /// The number of a pattern, which is the same for all that match the same.
-    fn number(&mut self, mut pattern: Pattern<'_>) -> Result<u32, Refused> {
+    /// The number of a pattern, which is the same for all that match the same in the same places.
+    fn number(&mut self, mut pattern: Pattern<'_>, places: Places) -> Result<u32, Refused> {
         pattern.ignore_case &= pattern.bytes.iter().any(u8::is_ascii_alphabetic);
         self.key.clear();
         self.key.push(pattern.ignore_case.into());
+        self.key.extend_from_slice(&places.bits().to_le_bytes());
         self.key.extend_from_slice(&pattern.bounds.offset.to_le_bytes());
         self.key.extend_from_slice(&pattern.bounds.depth.to_le_bytes());
         let options = self.key.len();
@@ -407,6 +415,7 @@ impl Builder {
             return Ok(number);
         }
         let number = self.patterns.push(pattern)?;
+        self.places.push(places);
         self.numbers.insert(self.key.as_slice().into(), number);
         Ok(number)
     }
@@ -416,7 +425,7 @@ impl Builder {
     }
 
     fn finish(self, format: Format, lines: u32) -> Result<Signatures, Error> {
-        let Self { patterns, signatures, left_out, headers_not_checked, .. } = self;
+        let Self { patterns, places, signatures, left_out, headers_not_checked, .. } = self;
         if signatures.is_empty() {
             let count = left_out.len();
             return Err(match left_out.into_iter().next() {
@@ -440,6 +449,15 @@ impl Builder {
             by_anchor[next[anchor as usize] as usize] = number as u32;
             next[anchor as usize] += 1;
         }
-        Ok(Signatures { patterns, signatures, left_out, format, headers_not_checked, anchors, by_anchor })
+        Ok(Signatures {
+            patterns,
+            signatures,
+            left_out,
+            format,
+            headers_not_checked,
+            places,
+            anchors,
+            by_anchor,
+        })
     }
 }

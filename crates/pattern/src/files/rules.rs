@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::lines::push_pairs;
 use super::text::{cut, printable};
-use super::{BUFFERS, Builder, Options, Reason, Signature};
+use super::{Builder, Options, Places, Reason, Signature};
 use crate::{Bounds, Pattern, Refused};
 
 /// Actions that report what a rule finds.
@@ -65,9 +65,8 @@ const BEHIND: [&[u8]; 9] = [
     b"http_user_agent",
 ];
 
-/// What messages call the payload, and a field that is none of [`BUFFERS`].
-const PAYLOAD: &str = "the payload";
-const OTHER_FIELD: &str = "another field";
+/// A field that is none of [`BUFFERS`](super::BUFFERS).
+const OTHER_FIELD: Places = Places::NONE;
 
 /// What `flow` may ask for of a request.
 const OF_REQUESTS: [&[u8]; 3] = [b"established", b"to_server", b"from_client"];
@@ -101,7 +100,7 @@ pub(super) fn read(text: &[u8], options: &Options, set: &mut Builder) -> u32 {
         let shown = text[begin..].split(|&byte| byte == b'\n').next().unwrap_or_default();
         let used = read.and_then(|()| rule.literals(options, set));
         match used {
-            Ok((needs, excludes)) => {
+            Ok(Literals { needs, excludes, places }) => {
                 set.headers_not_checked += usize::from(rule.has_header);
                 set.signatures.push(Signature {
                     line,
@@ -113,6 +112,7 @@ pub(super) fn read(text: &[u8], options: &Options, set: &mut Builder) -> u32 {
                     severity: rule.severity,
                     needs,
                     excludes,
+                    places,
                 });
             }
             Err(reason) => set.leave_out(line, shown, reason),
@@ -140,8 +140,8 @@ struct Rule {
     is_of_requests: bool,
     /// Whether contents may be in a field that is not known.
     has_other_field: bool,
-    /// The field that contents from here on are in, where the rule has named one.
-    buffer: Option<&'static str>,
+    /// Where contents from here on are.
+    place: Places,
     /// Whether fields are named in front of contents.
     is_sticky: bool,
 }
@@ -157,8 +157,8 @@ struct Content {
     /// Its bounds are not known before another content is found.
     is_relative: bool,
     is_fast_pattern: bool,
-    /// The field that it is in, where that is not the payload.
-    buffer: Option<&'static str>,
+    /// Where it is.
+    place: Places,
 }
 
 impl Content {
@@ -169,8 +169,8 @@ impl Content {
         Bounds { offset: self.offset.unwrap_or(0), depth: self.depth.unwrap_or(u32::MAX) }
     }
 
-    fn number(&self, bounds: Bounds, set: &mut Builder) -> Result<u32, Refused> {
-        set.number(Pattern { bytes: &self.bytes, ignore_case: self.ignore_case, bounds })
+    fn number(&self, bounds: Bounds, place: Places, set: &mut Builder) -> Result<u32, Refused> {
+        set.number(Pattern { bytes: &self.bytes, ignore_case: self.ignore_case, bounds }, place)
     }
 
     /// How rare Suricata takes a pattern to be (`PatternStrength` in its user guide, "Suricata Fast Pattern Determination Explained").
@@ -186,25 +186,30 @@ impl Content {
     }
 }
 
-/// Patterns that are needed, and those that are excluded.
-type Literals = (Box<[u32]>, Box<[u32]>);
+/// Patterns that are needed, those that are excluded, and where they are.
+struct Literals {
+    needs: Box<[u32]>,
+    excludes: Box<[u32]>,
+    places: Places,
+}
 
 impl Rule {
     fn literals(&self, options: &Options, set: &mut Builder) -> Result<Literals, Reason> {
         if options.by_fast_pattern {
-            return self.fast_pattern(options.buffer, set);
+            return self.fast_pattern(options.places.unwrap_or(Places::PAYLOAD), set);
         }
         if let Some(option) = &self.asks_for {
             return Err(Reason::Option(option.clone()));
         }
-        if let Some(elsewhere) = self.elsewhere(options.buffer) {
+        if let Some(elsewhere) = self.elsewhere(options.places.unwrap_or(Places::ALL)) {
             return Err(elsewhere);
-        }
-        if self.is_of_requests && options.buffer.is_none() {
-            return Err(Reason::Option("flow".into()));
         }
         if self.contents.is_empty() {
             return Err(Reason::NoContent);
+        }
+        let places = self.contents.iter().fold(Places::NONE, |places, content| places.and(content.place));
+        if self.is_of_requests && places == Places::PAYLOAD {
+            return Err(Reason::Option("flow".into()));
         }
         if self.contents.iter().all(|content| content.is_negated) {
             return Err(Reason::AllNegated);
@@ -216,39 +221,47 @@ impl Rule {
         let mut numbers = |is_negated| {
             let of_kind = self.contents.iter().filter(|content| content.is_negated == is_negated);
             let mut numbers = of_kind
-                .map(|content| content.number(content.bounds(), set))
+                .map(|content| content.number(content.bounds(), content.place, set))
                 .collect::<Result<Vec<_>, _>>()?;
             numbers.sort_unstable();
             numbers.dedup();
             Ok::<_, Refused>(numbers.into_boxed_slice())
         };
-        Ok((numbers(false)?, numbers(true)?))
+        Ok(Literals { needs: numbers(false)?, excludes: numbers(true)?, places })
     }
 
-    /// The first content that is not in a field.
-    fn elsewhere(&self, buffer: Option<&'static str>) -> Option<Reason> {
-        let content = self.contents.iter().find(|content| content.buffer != buffer)?;
-        let (is, expected) = (content.buffer.unwrap_or(PAYLOAD), buffer.unwrap_or(PAYLOAD));
-        Some(Reason::Elsewhere { is, expected })
+    /// The first content that is in none of these places.
+    fn elsewhere(&self, places: Places) -> Option<Reason> {
+        let content = self.contents.iter().find(|content| !places.meets(content.place))?;
+        Some(Reason::Elsewhere { is: content.place, expected: places })
     }
 
-    fn fast_pattern(&self, buffer: Option<&'static str>, set: &mut Builder) -> Result<Literals, Reason> {
-        let is_there = |content: &&Content| buffer.is_none() || content.buffer == buffer;
+    fn fast_pattern(&self, places: Places, set: &mut Builder) -> Result<Literals, Reason> {
+        // Whatever buffers are made of is in payloads.
+        let takes_all = places == Places::PAYLOAD;
+        let is_there = |content: &&Content| takes_all || places.meets(content.place);
         let usable = || self.contents.iter().filter(|content| !content.is_negated).filter(is_there);
         let chosen = usable().find(|content| content.is_fast_pattern).or_else(|| {
             usable().min_by_key(|content| (Reverse(content.bytes.len()), Reverse(content.strength())))
         });
         let Some(content) = chosen else {
-            return Err(match (&self.contents[..], self.elsewhere(buffer)) {
+            return Err(match (&self.contents[..], self.elsewhere(places)) {
                 ([], _) => Reason::NoContent,
-                (_, Some(elsewhere)) if buffer.is_some() => elsewhere,
+                (_, Some(elsewhere)) if !takes_all => elsewhere,
                 _ => Reason::AllNegated,
             });
         };
-        let is_in_payload = content.buffer.is_none() && !self.has_other_field;
-        let is_bounded = !content.is_relative && (buffer.is_some() || is_in_payload);
-        let bounds = if is_bounded { content.bounds() } else { Bounds::ANYWHERE };
-        Ok(([content.number(bounds, set)?].into(), [].into()))
+        let is_in_place = match content.place {
+            Places::PAYLOAD => !self.has_other_field,
+            _ => !takes_all,
+        };
+        let bounds = if is_in_place && !content.is_relative { content.bounds() } else { Bounds::ANYWHERE };
+        let place = if takes_all { Places::PAYLOAD } else { content.place };
+        Ok(Literals {
+            needs: [content.number(bounds, place, set)?].into(),
+            excludes: [].into(),
+            places: place,
+        })
     }
 }
 
@@ -436,11 +449,12 @@ fn option(rule: &mut Rule, name: &[u8], value: Option<&[u8]>) -> Result<(), Reas
         b"service" => rule.has_header = true,
         b"content" => content(rule, text)?,
         b"uricontent" => {
-            let before = rule.buffer.replace("http.uri");
+            let uri = Places::field(b"http.uri").unwrap_or(OTHER_FIELD);
+            let before = std::mem::replace(&mut rule.place, uri);
             content(rule, text)?;
-            rule.buffer = before;
+            rule.place = before;
         }
-        b"pkt_data" => rule.buffer = None,
+        b"pkt_data" => rule.place = Places::PAYLOAD,
         b"flow" if is_of_requests(text) => rule.is_of_requests = true,
         _ if text.is_empty() && field(rule, name) => {}
         _ if modifier(rule, name, text)? => {}
@@ -455,11 +469,10 @@ fn is_of_requests(flow: &[u8]) -> bool {
 
 /// Notes the name of a field, whose contents follow or stand before it. Tells whether it is one.
 fn field(rule: &mut Rule, name: &[u8]) -> bool {
-    let is_name = |(buffer, older): &&(&str, &str)| [buffer.as_bytes(), older.as_bytes()].contains(&name);
-    let Some(&(buffer, _)) = BUFFERS.iter().find(is_name) else { return false };
+    let Some(place) = Places::field(name) else { return false };
     match rule.contents.last_mut() {
-        Some(content) if BEHIND.contains(&name) && !rule.is_sticky => content.buffer = Some(buffer),
-        _ => (rule.buffer, rule.is_sticky) = (Some(buffer), true),
+        Some(content) if BEHIND.contains(&name) && !rule.is_sticky => content.place = place,
+        _ => (rule.place, rule.is_sticky) = (place, true),
     }
     true
 }
@@ -469,10 +482,10 @@ fn unsupported(rule: &mut Rule, name: &[u8]) {
     if !IN_PAYLOAD.contains(&name) {
         // It may be the name of a field, of the content before it or of those that follow.
         rule.has_other_field = true;
-        rule.buffer = Some(OTHER_FIELD);
-        let last = rule.contents.last_mut().filter(|content| !rule.is_sticky && content.buffer.is_none());
-        if let Some(content) = last {
-            content.buffer = Some(OTHER_FIELD);
+        rule.place = OTHER_FIELD;
+        let is_in_payload = |content: &&mut Content| content.place == Places::PAYLOAD;
+        if let Some(content) = rule.contents.last_mut().filter(is_in_payload).filter(|_| !rule.is_sticky) {
+            content.place = OTHER_FIELD;
         }
     }
     if matches!(name, b"distance" | b"within")
@@ -533,7 +546,7 @@ fn content(rule: &mut Rule, value: &[u8]) -> Result<(), Reason> {
         _ => (false, value),
     };
     let [b'"', rest @ ..] = value else { return Err(Reason::Content) };
-    let mut content = Content { is_negated, buffer: rule.buffer, ..Content::default() };
+    let mut content = Content { is_negated, place: rule.place, ..Content::default() };
     let end = unescape(rest, &mut content.bytes)?;
     rule.contents.push(content);
     // Snort 3's way: more of them behind commas, with their values behind blanks.

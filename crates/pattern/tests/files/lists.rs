@@ -1,6 +1,6 @@
 //! Lists of literals as text and as hex digits.
 
-use packetloom_pattern::files::{Error, Format, Options, Reason, display};
+use packetloom_pattern::files::{Error, Format, Options, Places, Reason, display};
 use packetloom_pattern::{Patterns, Refused};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -62,7 +62,7 @@ fn a_literal_that_comes_twice_is_one_pattern() {
     let read = read(Format::Lines, b"same\nother\nsame\n").unwrap();
     assert_eq!((read.patterns.len(), read.signatures.len()), (2, 3));
     let mut matched = vec![9];
-    read.matched(&[0, 0], &mut matched, &mut Vec::new());
+    read.matched(&[0, 0], Places::PAYLOAD, &mut matched, &mut Vec::new());
     assert_eq!(matched, [9, 0, 2]);
 }
 
@@ -98,7 +98,7 @@ fn names_of_formats() {
     );
     assert_eq!(
         Options::default(),
-        Options { format: Format::Auto, by_fast_pattern: false, ignore_case: false, buffer: None }
+        Options { format: Format::Auto, by_fast_pattern: false, ignore_case: false, places: None }
     );
 }
 

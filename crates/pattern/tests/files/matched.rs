@@ -1,6 +1,6 @@
 //! Which signatures a payload has, against the slow form.
 
-use packetloom_pattern::files::{Format, Signatures};
+use packetloom_pattern::files::{Format, Places, Signatures};
 use packetloom_pattern::oracle;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::read;
 fn matched(read: &Signatures, patterns: &[u32]) -> Vec<u32> {
     let mut matched = Vec::new();
     // What is in the scratch does not matter.
-    read.matched(patterns, &mut matched, &mut vec![1, 0, 7]);
+    read.matched(patterns, Places::PAYLOAD, &mut matched, &mut vec![1, 0, 7]);
     matched
 }
 

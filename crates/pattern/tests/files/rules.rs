@@ -1,6 +1,6 @@
 //! Rules for Suricata and Snort.
 
-use packetloom_pattern::files::{Error, Format, Options, Signatures, read};
+use packetloom_pattern::files::{Error, Format, Options, Places, Signatures, read};
 use packetloom_pattern::{Bounds, Pattern, Patterns};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -186,19 +186,25 @@ fn rules_that_ask_for_more_are_left_out() {
     }
 }
 
+fn place(field: &str) -> Places {
+    Places::field(field.as_bytes()).expect("a field")
+}
+
 /// What is read of one rule with these options, for a field.
 fn in_field(field: Option<&'static str>, by_fast_pattern: bool, options: &str) -> Result<Literal, String> {
     let rule = format!(
         "alert tcp any any -> any any ({options} sid:1;)\nalert tcp any any -> any any ({}content:\"the end\"; sid:999;)",
         field.map_or(String::new(), |field| format!("{field}; "))
     );
-    let options = Options { buffer: field, by_fast_pattern, ..Options::default() };
+    let place = field.map_or(Places::PAYLOAD, place);
+    let options = Options { places: Some(place), by_fast_pattern, ..Options::default() };
     let read = read(rule.as_bytes(), &options).expect("a rule");
     if let [left_out] = &read.left_out[..] {
         assert_eq!(read.patterns.len(), 1, "nothing of it is looked for");
         return Err(left_out.reason.to_string());
     }
     assert_eq!((&read.signatures[0].needs[..], read.signatures.len()), (&[0][..], 2));
+    assert_eq!((read.places_of(0), read.signatures[0].places), (place, place));
     let Pattern { bytes, ignore_case, bounds } = read.patterns.get(0);
     Ok((bytes.to_vec(), ignore_case, bounds))
 }
@@ -264,6 +270,67 @@ fn contents_in_fields_are_those_of_rules_that_name_them() {
         (None, "flow:established,to_server; content:\"a\";", "it needs the option flow"),
     ] {
         assert_eq!(in_field(field, false, options), Err(why.into()), "{options}");
+    }
+}
+
+#[test]
+fn contents_of_a_rule_lie_in_several_places() {
+    let uri_and_payload = place("http.uri").and(Places::PAYLOAD);
+    let read_for = |places, by_fast_pattern, rule: &str| {
+        let rule = format!("alert http any any -> any any ({rule} sid:1;)");
+        read(rule.as_bytes(), &Options { places, by_fast_pattern, ..Options::default() })
+    };
+    let rule = "flow:established,to_server; http.method; content:\"POST\"; http.uri; content:\"/gate\"; depth:9; \
+                content:!\"/gate\"; pkt_data; content:\"/gate\";";
+    let all = place("http.method").and(uri_and_payload);
+    for places in [None, Some(Places::ALL), Some(all)] {
+        let read = read_for(places, false, rule).expect("a rule");
+        let signature = &read.signatures[0];
+        assert_eq!((&signature.needs[..], &signature.excludes[..]), (&[0, 1, 2][..], &[3][..]), "{places:?}");
+        let found: Vec<_> = (0..4).map(|pattern| read.places_of(pattern)).collect();
+        // The same text in another place is another pattern.
+        assert_eq!(found, [place("http.method"), place("http.uri"), Places::PAYLOAD, place("http.uri")]);
+        assert_eq!((signature.places, read.all_places(), read.are_single()), (all, all, false));
+        let matched = |patterns: &[u32], there| {
+            let mut matched = Vec::new();
+            read.matched(patterns, there, &mut matched, &mut Vec::new());
+            !matched.is_empty()
+        };
+        assert!(matched(&[2, 0, 1], all) && !matched(&[0, 1], all) && !matched(&[0, 1, 2, 3], all));
+        assert!(!matched(&[0, 1, 2], uri_and_payload), "a place is not there");
+    }
+    let reason = |places, rule: &str| match read_for(Some(places), false, rule) {
+        Err(Error::AllLeftOut { first, .. }) => first.reason.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        reason(uri_and_payload, rule),
+        "a content is in http.method; expected it in the payload or http.uri"
+    );
+    assert_eq!(reason(Places::ALL, "flow:established,to_server; content:\"a\";"), "it needs the option flow");
+    assert_eq!(
+        reason(Places::ALL, "http.uri; content:!\"a\"; http.host; content:!\"b\";"),
+        "all its contents are negated"
+    );
+    // By fast pattern: the longest of those in the places; for the payload alone of all, wherever it is.
+    let rule = "http.host; content:\"abcdef\"; http.uri; content:\"abcd\"; depth:5; pkt_data; content:\"abc\"; depth:9;";
+    for (places, bytes, at, depth) in [
+        (None, "abcdef", Places::PAYLOAD, u32::MAX),
+        (Some(Places::PAYLOAD), "abcdef", Places::PAYLOAD, u32::MAX),
+        (Some(Places::ALL), "abcdef", place("http.host"), u32::MAX),
+        (Some(uri_and_payload), "abcd", place("http.uri"), 5),
+        (Some(place("http.method").and(Places::PAYLOAD)), "abc", Places::PAYLOAD, 9),
+    ] {
+        let read = read_for(places, true, rule).expect("a rule");
+        let pattern = read.patterns.get(0);
+        assert_eq!((pattern.bytes, pattern.bounds.depth), (bytes.as_bytes(), depth), "{places:?}");
+        assert_eq!((read.places_of(0), read.patterns.len()), (at, 1));
+    }
+    // Patterns of lists are looked for in all places that are given.
+    for (places, expected) in [(None, Places::PAYLOAD), (Some(uri_and_payload), uri_and_payload)] {
+        let read = read(b"a\nb\n", &Options { places, ..Options::default() }).expect("a list");
+        assert_eq!((read.places_of(1), read.signatures[1].places), (expected, Places::NONE));
+        assert!(read.are_single());
     }
 }
 
