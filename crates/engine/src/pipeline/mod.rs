@@ -10,7 +10,7 @@ mod worker;
 use std::ops::Range;
 
 use packetloom_export::Lines;
-use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, FlowFunction, Forgotten};
+use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, Exported, FlowFunction, Forgotten};
 use packetloom_nf::{Form, Found, Function, FunctionSpec, Logged, Report};
 use packetloom_packet::{Batch, FlowRecord, LinkType, PacketRecord, Timestamp};
 
@@ -210,8 +210,12 @@ impl Pipeline {
 
     /// Takes over what a device kept for the first functions.
     pub(crate) fn take_over(&mut self, state: &stateful::State) {
-        for (definition, flows) in self.tables.iter_mut().filter_map(Tables::own).enumerate() {
-            state.put_into(definition, flows);
+        let Self { stages, tables } = self;
+        for (definition, flows) in tables.iter_mut().filter_map(Tables::own).enumerate() {
+            state.put_into(definition, flows, |entry| {
+                let stages = stages.iter_mut().filter(|stage| stage.definition() == Some(definition));
+                stages.for_each(|stage| stage.end(entry, End::Evicted));
+            });
         }
         for (Stage { function, .. }, counted) in self.stages.iter_mut().zip(&state.functions) {
             if let Fast::PerFlow(function, _) = function {
@@ -311,6 +315,23 @@ impl Pipeline {
         stage.take_logged(batch, |frame| frame);
         // With those of frames that were judged aside.
         stage.encoder.log_entries.sort_unstable_by_key(LogEntry::place);
+    }
+
+    /// Tells a function of a batch that a device has judged in its place; what it exports of that is to follow.
+    pub(crate) fn judged(&mut self, function: usize, batch: &Batch) {
+        let Stage { function, encoder, .. } = &mut self.stages[function];
+        encoder.wall_offset = batch.wall_offset();
+        if let Fast::PerFlow(function, _) = function {
+            function.judged(batch);
+        }
+    }
+
+    /// Tells it of a state that was exported there.
+    pub(crate) fn exported(&mut self, function: usize, why: Exported, entry: AnyEntry<'_>, state: &[u64]) {
+        let Stage { function, encoder, .. } = &mut self.stages[function];
+        if let Fast::PerFlow(function, _) = function {
+            function.exported(&entry.flow(), state, why, &mut |record| encoder.record(record));
+        }
     }
 
     /// Hands out some of what the functions still hold; returns whether there is more.

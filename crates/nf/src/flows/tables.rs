@@ -262,12 +262,27 @@ impl Flows {
     }
 
     /// Takes over the flows that a device keeps, with `words` words for each, from its memory as it lies there, and what its tables counted.
-    pub fn take_over(&mut self, [v4, v6]: [&[u64]; 2], words: usize, counts: Counts) {
-        // One for which there is no room is one that had to go.
-        let put_v4 = |entry| u64::from(!self.v4.put(entry));
-        let gone = regions::entries::<V4>(v4, entry_bytes(V4, words) / 8).map(put_v4).sum::<u64>();
-        let put_v6 = |entry| u64::from(!self.v6.put(entry));
-        let gone = gone + regions::entries::<V6>(v6, entry_bytes(V6, words) / 8).map(put_v6).sum::<u64>();
+    /// Those for which there is no room, which `on_gone` is shown, count as evicted.
+    pub fn take_over(
+        &mut self,
+        [v4, v6]: [&[u64]; 2],
+        words: usize,
+        counts: Counts,
+        mut on_gone: impl FnMut(AnyEntry<'_>),
+    ) {
+        let mut gone = 0;
+        for entry in regions::entries::<V4>(v4, entry_bytes(V4, words) / 8) {
+            if !self.v4.put(entry) {
+                on_gone(AnyEntry::V4(entry));
+                gone += 1;
+            }
+        }
+        for entry in regions::entries::<V6>(v6, entry_bytes(V6, words) / 8) {
+            if !self.v6.put(entry) {
+                on_gone(AnyEntry::V6(entry));
+                gone += 1;
+            }
+        }
         self.v4.add(Counts { evicted: counts.evicted + gone, ..counts });
     }
 

@@ -2,7 +2,7 @@
 //! device's own memory first, between two batches, and from there by a thread of its own, which no packet waits for.
 
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use packetloom_device::{Buffer, Device, Id, Memory, Part, Queue, Shared};
 use packetloom_nf::units::Span;
 use packetloom_nf::{Found, FunctionSpec};
 use packetloom_packet::Batch;
+use packetloom_packet::batch::Parsed;
 
 use super::records::{Answer, Ipv6Addresses, Record, Records};
 use super::{Buffers, Partition, Snapshot, State, Stateful};
@@ -125,6 +126,8 @@ struct Parts<M> {
     answers: M,
     wide_answers: M,
     first: M,
+    exports: M,
+    details: M,
 }
 
 impl<M> Parts<M> {
@@ -139,6 +142,8 @@ impl<M> Parts<M> {
             answers: memory(room * size_of::<Answer>())?,
             wide_answers: memory(room * size_of::<Ipv6Addresses>())?,
             first: memory(stateful.acls() * room * size_of::<u32>())?,
+            exports: memory(stateful.export_words() * room * size_of::<u64>())?,
+            details: memory(stateful.detail_words() * room * size_of::<u64>())?,
         })
     }
 
@@ -149,6 +154,8 @@ impl<M> Parts<M> {
             answers: argument(&self.answers),
             wide_answers: argument(&self.wide_answers),
             first: argument(&self.first),
+            exports: argument(&self.exports),
+            details: argument(&self.details),
             room,
             has_v6,
         }
@@ -281,18 +288,24 @@ impl Place {
             host.wide.split(wide.map(|wides| wides * size_of::<Ipv6Addresses>())).collect();
         let of_connections = wide.split_off(pieces.len());
         let mut at = 0;
+        let details = host.details.split(lens().map(|len| len * stateful.detail_words() * size_of::<u64>()));
         let jobs = pieces.iter().zip(&mut self.notes).zip(records).zip(wide.into_iter().zip(of_connections));
-        let jobs = jobs.map(|(((piece, notes), records), wide)| {
+        let jobs = jobs.zip(details).map(|((((piece, notes), records), wide), details)| {
             let first = at;
             at += piece.batch.len();
-            (&piece.batch, &mut notes.records, records, wide, (count + connections * first) as u32)
+            (&piece.batch, &mut notes.records, (records, details), wide, (count + connections * first) as u32)
         });
-        crew.each(jobs.collect(), |(batch, notes, mut records, (mut wide, mut connections), at)| {
+        let jobs = jobs.collect();
+        crew.each(jobs, |(batch, notes, (mut records, mut details), (mut wide, mut connections), at)| {
             notes.take(batch, needs, at);
             records.write(0, bytemuck::cast_slice(&notes.packets));
             wide.write(0, bytemuck::cast_slice(&notes.wide));
             connections.write(0, bytemuck::cast_slice(&notes.connections));
+            details.write(0, bytemuck::cast_slice(&notes.details));
         });
+        // Those of pieces follow each other; where devices share the packets, numbers are in the same order as these.
+        let number =
+            pieces.iter().find(|piece| !piece.batch.is_empty()).map_or(0, |piece| piece.batch.number(0));
         self.sent = Instant::now();
         let has_v6 = pieces.iter().any(|piece| !piece.batch.v6().keys.is_empty());
         let room = stateful.room();
@@ -300,7 +313,7 @@ impl Place {
         queue.wait_for(before)?;
         let Some(copies) = &self.copies else {
             let buffers = host.buffers(room, has_v6, Buffer::Shared);
-            return stateful.launch(queue, partition, &buffers, count as u32, 0);
+            return stateful.launch_numbered(queue, partition, &buffers, count as u32, number);
         };
         queue.copy_in(&mut host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
         let has_connections = self.notes[..pieces.len()].iter().any(|of| !of.records.connections.is_empty());
@@ -310,8 +323,12 @@ impl Place {
             (false, false) => 0,
         };
         queue.copy_in(&mut host.wide, 0..wides * size_of::<Ipv6Addresses>(), &copies.wide, 0)?;
+        let details = count * stateful.detail_words() * size_of::<u64>();
+        queue.copy_in(&mut host.details, 0..details, &copies.details, 0)?;
         let buffers = copies.buffers(room, has_v6, Buffer::Memory);
-        stateful.launch(queue, partition, &buffers, count as u32, 0)?;
+        stateful.launch_numbered(queue, partition, &buffers, count as u32, number)?;
+        let exports = count * stateful.export_words() * size_of::<u64>();
+        queue.copy_out(&copies.exports, 0..exports, &mut host.exports, 0)?;
         queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &mut host.answers, 0)?;
         for number in 0..stateful.acls() {
             let begin = number * room as usize * size_of::<u32>();
@@ -368,6 +385,31 @@ impl Notes {
         if !is_rewritten {
             rewrite(batch, answers, &mut back.wide);
         }
+    }
+}
+
+/// Tells functions what they have exported on a device, of packet after packet.
+fn export(stateful: &Stateful, pieces: &[Work], memory: &mut Parts<Shared>, pipeline: &mut Pipeline) {
+    let stride = stateful.export_words();
+    let mut answers = Vec::new();
+    let mut first = 0;
+    for Work { batch, .. } in pieces {
+        answers.resize(batch.len(), Answer::default());
+        memory.answers.read(first * size_of::<Answer>(), bytemuck::cast_slice_mut(&mut answers));
+        for (number, exporter) in stateful.exporters().iter().enumerate() {
+            pipeline.judged(exporter.function, batch);
+            for (packet, (answer, parsed)) in (first..).zip(answers.iter().zip(batch.parsed())) {
+                let is_v6 = matches!(parsed, Parsed::V6(_));
+                let read = |at: usize, words: &mut [u64]| {
+                    let at = (packet * stride + at) * size_of::<u64>();
+                    memory.exports.read(at, bytemuck::cast_slice_mut(words));
+                };
+                stateful.exported(number, answer, is_v6, read, |why, entry, state| {
+                    pipeline.exported(exporter.function, why, entry, state);
+                });
+            }
+        }
+        first += batch.len();
     }
 }
 
@@ -431,6 +473,9 @@ impl Accelerator for Functions {
         shares.device += count as u64;
         shares.copies += copies;
         shares.longest_copy = shares.longest_copy.max(longest_copy);
+        if !stateful.exporters().is_empty() {
+            export(&stateful, pieces, memory, &mut stages[0].lock().unwrap_or_else(PoisonError::into_inner));
+        }
         let answers = memory.answers.split(bytes(size_of::<Answer>()));
         let wide = memory.wide_answers.split(bytes(size_of::<Ipv6Addresses>()));
         let mut back: Vec<_> =

@@ -19,12 +19,13 @@ use packetloom_device::{
     Queue, Shared,
 };
 use packetloom_nf::flows::{
-    By, Counts, Decision, Definition, DeviceKernel, FlowGroup, Flows, LISTED, V4, V6, WhenFull,
+    AnyEntry, By, Counts, Decision, Definition, DeviceKernel, Exported, Exports, FlowGroup, Flows, LISTED,
+    V4, V6, WhenFull,
 };
 use packetloom_nf::{Form, FunctionSpec};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Image, Regions};
-use packetloom_table::states::entry_bytes;
+use packetloom_table::states::{entry_bytes, header_words};
 
 use self::acls::Acl;
 pub use self::acls::Decided;
@@ -64,13 +65,23 @@ const FULL: [(&str, WhenFull); 3] = [
     ("FULL_PASSES", WhenFull::PassNew),
 ];
 
-/// What flows may be by, as kernels have it.
-const BY: [(&str, By); 4] = [
-    ("BY_FIVE_TUPLE", By::FiveTuple),
-    ("BY_SOURCE", By::Source),
-    ("BY_INITIATOR", By::Initiator),
-    ("BY_CONNECTION", By::Connection),
-];
+/// What flows may be by, as kernels have it: those of all packets, and of those that a meter counts, in all framings or in basic ones.
+const BY: [&str; 6] =
+    ["BY_FIVE_TUPLE", "BY_SOURCE", "BY_INITIATOR", "BY_CONNECTION", "BY_METERED", "BY_METERED_BASIC"];
+
+fn name_of_by(definition: &Definition, exports: Option<Exports>) -> &'static str {
+    match (definition.by, exports) {
+        (_, Some(Exports { all_framings: true, .. })) => "BY_METERED",
+        (_, Some(_)) => "BY_METERED_BASIC",
+        (By::FiveTuple | By::VlanFiveTuple, None) => "BY_FIVE_TUPLE",
+        (By::Source, None) => "BY_SOURCE",
+        (By::Initiator, None) => "BY_INITIATOR",
+        (By::Connection, None) => "BY_CONNECTION",
+    }
+}
+
+/// Exports of a packet at most, by each function that exports; and bits of notes that say which there are.
+const EXPORTS: u32 = 2;
 
 packetloom_device::arguments! {
     /// What kernels that partition take.
@@ -132,9 +143,15 @@ packetloom_device::arguments! {
         summaries: write u64 [..],
         turn: u32,
         leaves: u32,
+        /// Where functions export, and what those look at beside records.
+        exports: write u64 [packets * export_words],
+        details: read u64 [packets * detail_words],
+        first_number: u64,
         packets: host,
         wides: host,
         counters: host,
+        export_words: host,
+        detail_words: host,
     } where packets <= tiles * tile_items
 }
 
@@ -237,6 +254,18 @@ struct Stage {
     /// Their places in the chain, with their kernels and where their state is; a function that remembers flows is there twice. An access list that keeps
     /// none has the part of the function before it, which has seen the flow when the list is asked.
     functions: Vec<(usize, DeviceKernel, Part)>,
+    /// The first bit of notes that say what its function exports, where it does: it is the only one then.
+    exports_note: Option<u32>,
+}
+
+/// A function that exports, as the host takes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exporter {
+    /// Its place in the chain.
+    pub(super) function: usize,
+    /// The words of its state.
+    words: usize,
+    note: u32,
 }
 
 impl Stage {
@@ -324,6 +353,7 @@ pub struct Stateful {
     counters: Vec<[usize; 2]>,
     counter_count: usize,
     lists: Lists,
+    exporters: Vec<Exporter>,
     room: u32,
     groups: u32,
 }
@@ -373,6 +403,10 @@ pub struct Buffers<'a> {
     pub wide_answers: Buffer<'a>,
     /// For each of the [access lists](Stateful::acls) a word for each packet.
     pub first: Buffer<'a>,
+    /// [`Stateful::export_words`] and [`Stateful::detail_words`] for each packet.
+    pub exports: Buffer<'a>,
+    /// As that.
+    pub details: Buffer<'a>,
     /// Packets that there is room for in each.
     pub room: u32,
     /// Whether any packet may be IPv6.
@@ -430,6 +464,24 @@ fn summary_words(shape: &Shape, stages: &[Stage]) -> usize {
     stages.filter_map(Stage::summary_words).max().unwrap_or(0)
 }
 
+/// Words of a packet's details.
+const DETAIL_WORDS: usize = 4;
+/// Words of an export at most.
+const MAX_EXPORT: usize = 64;
+
+/// Words of an export: why, and what an entry has; an even number.
+fn export_words(tables: &[Tables], stages: &[Stage]) -> usize {
+    let exporting = stages.iter().filter(|stage| stage.exports_note.is_some());
+    let words = exporting.map(|stage| 1 + header_words(V6) + tables[stage.definition].words);
+    words.max().unwrap_or(1).next_multiple_of(2)
+}
+
+/// Whether any function looks at details.
+fn has_details(stages: &[Stage]) -> bool {
+    let mut kernels = stages.iter().flat_map(|stage| &stage.functions).map(|(_, kernel, _)| kernel);
+    kernels.any(|kernel| kernel.exports.is_some_and(|exports| exports.details))
+}
+
 /// Words of an entry, the most of any definition; an even number.
 fn entry_words(tables: &[Tables]) -> usize {
     tables.iter().flat_map(|tables| tables.entry_words).max().unwrap_or(1)
@@ -473,7 +525,13 @@ fn split(functions: &[Arc<dyn FunctionSpec>], layout: &Layout, count: usize) -> 
             kernel.add_note(note);
             split.find_rules(index, main.definition, note);
         }
+        let exports_note = kernel.exports.map(|_| split.note(EXPORTS));
+        // The keys of its flows are those of packets as they come to it.
+        split.is_parted |= exports_note.is_some() && split.rewritten.is_some();
         split.add(index, kernel, main);
+        if let Some(stage) = split.stages.last_mut() {
+            stage.exports_note = exports_note;
+        }
         if function.rewrites() {
             // What it hands out are packets between two rewrites, of which answers have the last one only.
             let logs = |acl: &acls::Place| functions[acl.function].hands_out();
@@ -526,6 +584,7 @@ impl Split {
                 definition: part.definition,
                 is_first: part.is_first,
                 functions: vec![(index, kernel, part)],
+                exports_note: None,
             }),
         }
     }
@@ -584,6 +643,11 @@ impl Stateful {
         let kernels = stages.iter().flat_map(|stage| &stage.functions);
         let listing: Vec<_> =
             kernels.filter(|(_, kernel, _)| kernel.lists).map(|(index, ..)| *index).collect();
+        let exporters = stages.iter().filter_map(|stage| {
+            let (function, kernel, _) = stage.functions.first()?;
+            Some(Exporter { function: *function, words: kernel.words, note: stage.exports_note? })
+        });
+        let exporters = exporters.collect();
         let acls = acls.into_iter().map(|place| Acl::new(device, &*functions[place.function], place));
         let acls = acls.collect::<Result<Vec<_>, _>>()?;
         let [partitions, judges] =
@@ -618,6 +682,7 @@ impl Stateful {
             counters,
             counter_count,
             lists: Lists::new(device, listing, room, settle)?,
+            exporters,
             room,
             groups: description.units * per_unit.max(1),
             steps,
@@ -641,7 +706,47 @@ impl Stateful {
     pub fn needs(&self) -> Needs {
         let connections = self.tables.iter().any(|tables| tables.definition.by == By::Connection);
         let mut kernels = self.stages.iter().flat_map(|stage| &stage.functions).map(|(_, kernel, _)| kernel);
-        Needs { connections, dscps: kernels.any(|kernel| kernel.dscps) }
+        let dscps = kernels.any(|kernel| kernel.dscps);
+        Needs { connections, dscps, details: self.detail_words() > 0, exports: !self.exporters.is_empty() }
+    }
+
+    /// Words of what functions export with a packet, at most.
+    pub fn export_words(&self) -> usize {
+        self.exporters.len() * EXPORTS as usize * export_words(&self.tables, &self.stages)
+    }
+
+    /// Words of a packet's details, if functions look at them.
+    pub fn detail_words(&self) -> usize {
+        if has_details(&self.stages) { DETAIL_WORDS } else { 0 }
+    }
+
+    /// Functions that export.
+    pub(super) fn exporters(&self) -> &[Exporter] {
+        &self.exporters
+    }
+
+    /// What such a function has exported with a packet, by its answer: `read` is asked for so many words, from so many on of the packet's.
+    pub(super) fn exported(
+        &self,
+        number: usize,
+        answer: &Answer,
+        is_v6: bool,
+        mut read: impl FnMut(usize, &mut [u64]),
+        mut each: impl FnMut(Exported, AnyEntry<'_>, &[u64]),
+    ) {
+        let Exporter { words, note, .. } = self.exporters[number];
+        let stride = export_words(&self.tables, &self.stages);
+        let mut export = [0u64; MAX_EXPORT];
+        for when in (0..EXPORTS).filter(|when| answer.has_note(note + when)) {
+            let key_words = if is_v6 { V6 } else { V4 };
+            let export = &mut export[..1 + header_words(key_words) + words];
+            read((number * EXPORTS as usize + when as usize) * stride, export);
+            let [why, entry @ ..] = export else { unreachable!("there is why") };
+            // What is none cannot be: kernels write what they were told.
+            if let Some(why) = Exported::of_number(*why) {
+                each(why, AnyEntry::saved(entry, key_words), &entry[header_words(key_words)..]);
+            }
+        }
     }
 
     /// Access lists among its functions, which find a rule for each packet.
@@ -725,6 +830,19 @@ impl Stateful {
     ) -> Result<(), Error> {
         self.partition(queue, partition, buffers, packets)?;
         self.judge(queue, partition, buffers, since)
+    }
+
+    /// The same of packets whose times are as they are, the first of which has this number in the run.
+    pub(super) fn launch_numbered(
+        &self,
+        queue: &mut Queue,
+        partition: &mut Partition,
+        buffers: &Buffers<'_>,
+        packets: u32,
+        first_number: u64,
+    ) -> Result<(), Error> {
+        self.partition(queue, partition, buffers, packets)?;
+        self.judge_with(queue, partition, buffers, (0, first_number), self.groups)
     }
 
     /// Partitions a batch of so many packets by their flows, and finds the rules of access lists before and among the first ones that share entries: what
@@ -820,7 +938,7 @@ impl Stateful {
         buffers: &Buffers<'_>,
         since: u64,
     ) -> Result<(), Error> {
-        self.judge_with(queue, partition, buffers, since, self.groups)
+        self.judge_with(queue, partition, buffers, (since, 0), self.groups)
     }
 
     /// Judges it with so many groups at most, where others are to run beside them.
@@ -829,7 +947,7 @@ impl Stateful {
         queue: &mut Queue,
         partition: &Partition,
         buffers: &Buffers<'_>,
-        since: u64,
+        numbers: (u64, u64),
         groups: u32,
     ) -> Result<(), Error> {
         self.check(partition, buffers, partition.packets)?;
@@ -837,7 +955,7 @@ impl Stateful {
             return Ok(());
         }
         for number in 0..self.stages.len() {
-            self.judge_stage(queue, partition, buffers, since, number, groups)?;
+            self.judge_stage(queue, partition, buffers, numbers, number, groups)?;
             self.find_rules(queue, partition, buffers, number + 1)?;
         }
         let Lists { functions, memory, words, settle } = &self.lists;
@@ -855,7 +973,7 @@ impl Stateful {
         queue: &mut Queue,
         partition: &Partition,
         buffers: &Buffers<'_>,
-        since: u64,
+        (since, first_number): (u64, u64),
         number: usize,
         at_most: u32,
     ) -> Result<(), Error> {
@@ -900,9 +1018,14 @@ impl Stateful {
                 summaries: (&self.summaries).into(),
                 turn,
                 leaves: steps.is_some().into(),
+                exports: buffers.exports,
+                details: buffers.details,
+                first_number,
                 packets: packets.into(),
                 wides,
                 counters: self.counter_count as u64,
+                export_words: self.export_words() as u64,
+                detail_words: self.detail_words() as u64,
             };
             for (step, groups) in
                 steps.into_iter().flatten().zip([at_most, MAX_ELEPHANTS.min(at_most), at_most])
@@ -940,7 +1063,9 @@ impl Stateful {
             && self.needs().wides(room) * size_of::<Ipv6Addresses>() <= buffers.wide.len()
             && room * size_of::<Answer>() <= buffers.answers.len()
             && room * size_of::<Ipv6Addresses>() <= buffers.wide_answers.len()
-            && room * self.acls.len() * size_of::<u32>() <= buffers.first.len();
+            && room * self.acls.len() * size_of::<u32>() <= buffers.first.len()
+            && room * self.export_words() * size_of::<u64>() <= buffers.exports.len()
+            && room * self.detail_words() * size_of::<u64>() <= buffers.details.len();
         if fits {
             return Ok(());
         }
@@ -1074,12 +1199,12 @@ struct Kept {
 }
 
 impl State {
-    /// Puts the flows of a definition into tables of this machine.
-    pub fn put_into(&self, definition: usize, flows: &mut Flows) {
+    /// Puts the flows of a definition into tables of this machine; shows those for which there is no room.
+    pub fn put_into(&self, definition: usize, flows: &mut Flows, on_gone: impl FnMut(AnyEntry<'_>)) {
         let Some(Kept { entries: [v4, v6], words, counts }) = self.definitions.get(definition) else {
             return;
         };
-        flows.take_over([v4, v6], *words, *counts);
+        flows.take_over([v4, v6], *words, *counts, on_gone);
     }
 
     /// For each definition its flows apart from the device, as [`Flows::save`] has them, and what was counted.
@@ -1210,25 +1335,39 @@ fn programs(
     defines.extend(Decision::defines());
     defines.extend(FULL.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
     let number = |name: &str, value: usize| (name.to_owned(), format!("{value}u"));
-    let by = |tables: &Tables| {
-        BY.iter().find(|(_, by)| *by == tables.definition.by).map_or("BY_FIVE_TUPLE", |(name, _)| name)
+    let by = |number: usize| {
+        let stage = stages.iter().find(|stage| stage.definition == number);
+        let exports = stage.and_then(|stage| stage.functions.first()?.1.exports);
+        name_of_by(&tables[number].definition, exports)
     };
-    defines.extend(BY.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
-    let each_definition =
-        (0..).zip(tables).map(|(index, tables): (u32, _)| format!("D({index}, {})", by(tables)));
+    defines.extend(BY.iter().zip(0..).map(|(name, number)| ((*name).into(), format!("{number}u"))));
+    defines.extend(Exported::defines());
+    let each_definition = (0..tables.len()).map(|index| format!("D({index}, {})", by(index)));
     let each_stage = (0..).zip(stages).map(|(index, stage): (u32, _)| {
         let own = &tables[stage.definition];
         let mask = stage.functions.iter().fold(0u64, |mask, (_, _, part)| mask | 1 << part.at.function);
         format!(
             "S({index}, {}, {}, {}, {}u, {}u, (u64){mask}u << STATES_FUNCTIONS)",
             stage.definition,
-            by(own),
+            by(stage.definition),
             u32::from(stage.is_first),
             own.entry_words[0],
             own.entry_words[1],
         )
     });
     let each_stage: Vec<_> = each_stage.collect();
+    let mut exporters = 0;
+    for (index, stage) in stages.iter().enumerate() {
+        let [exporter, note, words] = match stage.exports_note {
+            Some(note) => {
+                exporters += 1;
+                [exporters - 1, note, tables[stage.definition].words as u32]
+            }
+            None => [u32::MAX, 0, 0],
+        };
+        let names = ["EXPORTER", "EXPORTS_NOTE", "EXPORT_WORDS"].into_iter().zip([exporter, note, words]);
+        defines.extend(names.map(|(name, value)| (format!("{name}_{index}"), format!("{value}u"))));
+    }
     let of_elephants = stages.iter().zip(&each_stage).filter(|(stage, _)| takes_elephants(shape, stage));
     let of_elephants: Vec<_> = of_elephants.map(|(_, text)| text.as_str()).collect();
     defines.extend([
@@ -1256,6 +1395,9 @@ fn programs(
         number("RULES_BEFORE", acls.iter().filter(|acl| acl.place.stage == 0).count()),
         number("LISTS", listing.len()),
         number("LISTED", LISTED),
+        number("EXPORTERS", exporters as usize),
+        number("EXPORT_WORDS", export_words(tables, stages)),
+        number("EXPORT_DETAILS", has_details(stages).into()),
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),
