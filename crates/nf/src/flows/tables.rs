@@ -261,27 +261,30 @@ impl Flows {
         self.v4.counts() + self.v6.counts()
     }
 
-    /// Takes over the flows that a device keeps, with `words` words for each, from its memory as it lies there, and what its tables counted.
-    /// Those for which there is no room, which `on_gone` is shown, count as evicted.
-    pub fn take_over(
+    /// Takes over those of the flows that a device keeps which `is_there` says, with `words` words for each, from its memory as it lies there,
+    /// and what its tables counted. Those for which there is no room, which `on_gone` is shown, count as evicted.
+    pub fn take_over<'a>(
         &mut self,
-        [v4, v6]: [&[u64]; 2],
+        [v4, v6]: [&'a [u64]; 2],
         words: usize,
         counts: Counts,
-        mut on_gone: impl FnMut(AnyEntry<'_>),
+        is_there: impl Fn(AnyEntry<'_>) -> bool,
+        mut on_gone: impl FnMut(AnyEntry<'a>),
     ) {
         let mut gone = 0;
-        for entry in regions::entries::<V4>(v4, entry_bytes(V4, words) / 8) {
-            if !self.v4.put(entry) {
-                on_gone(AnyEntry::V4(entry));
+        let mut take = |entry: AnyEntry<'a>, is_put: bool| {
+            if !is_put {
                 gone += 1;
+                on_gone(entry);
             }
+        };
+        for entry in regions::entries::<V4>(v4, entry_bytes(V4, words) / 8) {
+            let any = AnyEntry::V4(entry);
+            take(any, !is_there(any) || self.v4.put(entry));
         }
         for entry in regions::entries::<V6>(v6, entry_bytes(V6, words) / 8) {
-            if !self.v6.put(entry) {
-                on_gone(AnyEntry::V6(entry));
-                gone += 1;
-            }
+            let any = AnyEntry::V6(entry);
+            take(any, !is_there(any) || self.v6.put(entry));
         }
         self.v4.add(Counts { evicted: counts.evicted + gone, ..counts });
     }

@@ -30,7 +30,7 @@
  *   the bits of notes that are its own, its words; of others NO_EXPORT. EXPORTERS: functions that export; EXPORT_WORDS: of an export;
  *   EXPORT_DETAILS: whether there are details of packets;
  * - RULES_BEFORE: lists whose rules were found before the first run, which begin answers: see acls.kernel.c;
- * - PARTITION_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS: what kernels take. Record, Ipv6Addresses and Answer are declared in Rust;
+ * - PARTITION_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS, SWEEP_PARAMETERS: what kernels take. Record, Ipv6Addresses and Answer are declared in Rust;
  * - RECORD_...: bits of a packet's last word; PARTITIONS, whether the text is that of the first step or of the second.
  */
 
@@ -144,6 +144,35 @@ KERNEL void settle(SETTLE_PARAMETERS) {
   if (local_index() == 0) {
     list[0] = LISTED;
     list[1] = records[(LISTED - 1) * LIST_RECORD];
+  }
+}
+
+#endif
+
+#if EXPORTERS
+
+/*
+ * Exports the states of a function that has a definition to itself, in those of so many entries that are dead at a time: as many as there are rows
+ * for, and how many there are. The entries stay, without a state, since a search may go past them.
+ */
+KERNEL void sweep(SWEEP_PARAMETERS) {
+  for (u32 slot = group_index() * GROUP + local_index(); slot < places; slot += group_count() * GROUP) {
+    GLOBAL u64 *entry = entries + (u64)slot * words;
+    u64 head = tags[slot / 4] >> slot % 4 * 8 & STATES_TAG ? entry[key_words - 1] : 0;
+    u64 last = entry[key_words];
+    if (!(head >> STATES_FUNCTIONS & 1) || now <= last || now - last < timeout) {
+      continue;
+    }
+    u32 at = add_global(found, 1);
+    if (at < rows) {
+      GLOBAL u64 *to = exports + (u64)at * export_words;
+      to[0] = ENDED_EXPIRED;
+      for (u32 i = 0; i < key_words + 1 + state_words; i++) {
+        to[1 + i] = entry[i];
+      }
+      to[key_words] &= STATES_KEY;
+      entry[key_words - 1] = head & ~((u64)1 << STATES_FUNCTIONS);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 //! Functions with their state on a device, fed from batches: the next one is sent while the device judges the one before. What the device keeps is copied here from time to time: in the
 //! device's own memory first, between two batches, and from there by a thread of its own, which no packet waits for.
 
+use std::collections::HashSet;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -9,17 +10,17 @@ use std::time::{Duration, Instant};
 use packetloom_device::{Buffer, Device, Id, Memory, Part, Queue, Shared};
 use packetloom_nf::units::Span;
 use packetloom_nf::{Found, FunctionSpec};
-use packetloom_packet::Batch;
+use packetloom_packet::{Batch, Timestamp};
 use packetloom_packet::batch::Parsed;
 
 use super::records::{Answer, Ipv6Addresses, Record, Records};
-use super::{Buffers, Partition, Snapshot, State, Stateful};
+use super::{Buffers, Left, Partition, Snapshot, State, Stateful};
 use crate::Chain;
 use crate::crew::Crew;
 use crate::offload::Error;
 use crate::offload::accelerator::{Accelerator, late};
 use crate::outcome::Shares;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, StateId};
 use crate::pipeline::work::Work;
 use crate::state::Held;
 
@@ -32,6 +33,11 @@ const COPY_EVERY: Duration = Duration::from_secs(1);
 const COPY_SHARE: u32 = 20;
 /// The same where they do not.
 const READ_SHARE: u32 = 3;
+
+/// States that are exported from one copy to the next at most, more or less: each is kept.
+const MOST_GONE: usize = 1 << 20;
+/// From one sweep of entries to the next, in nanoseconds.
+const SWEEP_EVERY: u64 = 200_000_000;
 
 /// Packets of a batch at most.
 pub(crate) fn room(device: &Device) -> usize {
@@ -79,6 +85,8 @@ pub(crate) struct Functions {
     /// Copies that were begun with since answers were taken, and the longest time that packets waited for one here.
     copies: u64,
     longest_copy: Duration,
+    /// The time of packets when entries were swept last.
+    swept: u64,
 }
 
 /// A thread that brings a copy here, of when what it copies was kept.
@@ -86,6 +94,8 @@ struct Reading {
     /// Also says how long it took.
     thread: Option<JoinHandle<Result<(State, Duration), Error>>>,
     at: Instant,
+    /// States that were exported since.
+    gone: HashSet<StateId>,
 }
 
 impl Reading {
@@ -188,6 +198,7 @@ impl Functions {
             reading: None,
             copies: 0,
             longest_copy: Duration::ZERO,
+            swept: 0,
         })
     }
 
@@ -207,7 +218,9 @@ impl Functions {
             // It is as it was then.
             return false;
         }
+        let is_long = self.copy.as_ref().is_some_and(|(copy, _)| copy.gone.len() > MOST_GONE);
         let age = self.copy().map_or(Duration::MAX, |(_, age)| age);
+        let age = if is_long { Duration::MAX } else { age };
         match self.snapshot {
             Some(_) => self.reading.is_none() && age >= self.copy_every.max(self.copy_time * READ_SHARE),
             None => age >= self.copy_every.max(self.copy_time * COPY_SHARE),
@@ -223,9 +236,21 @@ impl Functions {
     }
 
     fn keep(&mut self, reading: &mut Reading) -> Result<(), Error> {
-        let (state, time) = reading.join()?;
+        let (mut state, time) = reading.join()?;
+        state.gone = mem::take(&mut reading.gone);
         (self.copy, self.copy_time) = (Some((state, reading.at)), time);
         Ok(())
+    }
+
+    /// Takes note of states that were exported since the last copy, and since the one that is being read: who goes on with it must not export them
+    /// again.
+    fn note_gone(&mut self, gone: Vec<StateId>) {
+        if let Some(reading) = &mut self.reading {
+            reading.gone.extend(&gone);
+        }
+        if let Some((copy, _)) = &mut self.copy {
+            copy.gone.extend(gone);
+        }
     }
 
     /// Begins with a copy, with no batch away: before answers are taken, it would have what packets did that may be judged again.
@@ -243,7 +268,8 @@ impl Functions {
         match thread::Builder::new().name("state".into()).spawn(read) {
             Ok(thread) => {
                 self.copied = self.sent;
-                self.reading = Some(Reading { thread: Some(thread), at: Instant::now() });
+                self.reading =
+                    Some(Reading { thread: Some(thread), at: Instant::now(), gone: HashSet::new() });
             }
             // The system has no thread left.
             Err(_) => self.snapshot()?,
@@ -388,8 +414,14 @@ impl Notes {
     }
 }
 
-/// Tells functions what they have exported on a device, of packet after packet.
-fn export(stateful: &Stateful, pieces: &[Work], memory: &mut Parts<Shared>, pipeline: &mut Pipeline) {
+/// Tells functions what they have exported on a device, of packet after packet; which states that were.
+fn export(
+    stateful: &Stateful,
+    pieces: &[Work],
+    memory: &mut Parts<Shared>,
+    pipeline: &mut Pipeline,
+) -> Vec<StateId> {
+    let mut gone = Vec::new();
     let stride = stateful.export_words();
     let mut answers = Vec::new();
     let mut first = 0;
@@ -405,12 +437,13 @@ fn export(stateful: &Stateful, pieces: &[Work], memory: &mut Parts<Shared>, pipe
                     memory.exports.read(at, bytemuck::cast_slice_mut(words));
                 };
                 stateful.exported(number, answer, is_v6, read, |why, entry, state| {
-                    pipeline.exported(exporter.function, why, entry, state);
+                    gone.extend(pipeline.exported(exporter.function, why, entry, state));
                 });
             }
         }
         first += batch.len();
     }
+    gone
 }
 
 /// Rewrites packets as the device says.
@@ -473,8 +506,10 @@ impl Accelerator for Functions {
         shares.device += count as u64;
         shares.copies += copies;
         shares.longest_copy = shares.longest_copy.max(longest_copy);
+        let mut gone = Vec::new();
         if !stateful.exporters().is_empty() {
-            export(&stateful, pieces, memory, &mut stages[0].lock().unwrap_or_else(PoisonError::into_inner));
+            let mut first = stages[0].lock().unwrap_or_else(PoisonError::into_inner);
+            gone = export(&stateful, pieces, memory, &mut first);
         }
         let answers = memory.answers.split(bytes(size_of::<Answer>()));
         let wide = memory.wide_answers.split(bytes(size_of::<Ipv6Addresses>()));
@@ -494,6 +529,7 @@ impl Accelerator for Functions {
             notes.take(&mut piece.batch, back, &stateful, stages);
             piece.take(stages);
         });
+        self.note_gone(gone);
         self.taken += 1;
         self.freed = Instant::now();
     }
@@ -502,13 +538,29 @@ impl Accelerator for Functions {
         self.stateful.definitions()
     }
 
-    fn restore(&mut self, held: &[Held]) -> Result<(), Error> {
+    fn restore(&mut self, held: &[Held]) -> Result<Vec<Left>, Error> {
         // That would be of before.
         self.reading = None;
         let stateful = Arc::clone(&self.stateful);
-        self.copy = Some((stateful.restore(&mut self.last().queue, held)?, Instant::now()));
+        let (state, left) = stateful.restore(&mut self.last().queue, held)?;
+        self.copy = Some((state, Instant::now()));
         self.copied = self.sent;
-        Ok(())
+        Ok(left)
+    }
+
+    fn sweep(&mut self, now: Timestamp, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let now = now.as_nanos();
+        if now.abs_diff(self.swept) < SWEEP_EVERY {
+            return Ok(());
+        }
+        self.swept = now;
+        let stateful = Arc::clone(&self.stateful);
+        let mut gone = Vec::new();
+        let swept = stateful.sweep(&mut self.last().queue, now, |exporter, why, entry, state| {
+            gone.extend(pipeline.exported(exporter.function, why, entry, state));
+        });
+        self.note_gone(gone);
+        swept
     }
 
     fn change_rules(&mut self, functions: &[Arc<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {

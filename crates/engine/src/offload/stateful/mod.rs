@@ -9,6 +9,7 @@ mod functions;
 pub mod headers;
 pub mod records;
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +20,7 @@ use packetloom_device::{
     Queue, Shared,
 };
 use packetloom_nf::flows::{
-    AnyEntry, By, Counts, Decision, Definition, DeviceKernel, Exported, Exports, FlowGroup, Flows, LISTED,
+    AnyEntry, By, Counts, Decision, Definition, DeviceKernel, End, Exported, Exports, FlowGroup, Flows, LISTED,
     V4, V6, WhenFull,
 };
 use packetloom_nf::{Form, FunctionSpec};
@@ -34,6 +35,7 @@ use self::records::{Answer, Ipv6Addresses, Needs, Record};
 use super::accelerator::late;
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
+use crate::pipeline::StateId;
 use crate::state::Held;
 
 const PACKETS: &str = include_str!("packets.kernel.c");
@@ -164,6 +166,37 @@ packetloom_device::arguments! {
         count: host,
     }
 }
+
+packetloom_device::arguments! {
+    /// What `sweep` takes.
+    struct SweepArguments as SWEEP_PARAMETERS {
+        tags: read u32 [places / 4],
+        entries: write u64 [places * words],
+        /// Entries, and words of each.
+        places: u32,
+        words: u32,
+        key_words: u32,
+        state_words: u32,
+        now: u64,
+        timeout: u64,
+        exports: write u64 [rows * export_words],
+        found: write u32 [1],
+        rows: u32,
+        export_words: u32,
+    }
+}
+
+/// Flows that are exported at a time by a sweep.
+const SWEPT: usize = 4096;
+
+/// Memory for what a sweep exports, and how many that are.
+#[derive(Debug)]
+struct Sweep {
+    kernel: Vouched<SweepArguments<'static>>,
+    exports: Memory,
+    found: Memory,
+}
+
 /// Bytes of what a device keeps that are copied here at a time, and how long that may take before the device counts as one that hangs.
 const CHUNK: usize = 4 << 20;
 const READ_LIMIT: Duration = Duration::from_secs(60);
@@ -263,6 +296,8 @@ struct Stage {
 pub(super) struct Exporter {
     /// Its place in the chain.
     pub(super) function: usize,
+    /// The definition that it has to itself.
+    definition: usize,
     /// The words of its state.
     words: usize,
     note: u32,
@@ -354,6 +389,8 @@ pub struct Stateful {
     counter_count: usize,
     lists: Lists,
     exporters: Vec<Exporter>,
+    /// Where any function exports.
+    sweep: Option<Sweep>,
     room: u32,
     groups: u32,
 }
@@ -644,16 +681,23 @@ impl Stateful {
         let listing: Vec<_> =
             kernels.filter(|(_, kernel, _)| kernel.lists).map(|(index, ..)| *index).collect();
         let exporters = stages.iter().filter_map(|stage| {
-            let (function, kernel, _) = stage.functions.first()?;
-            Some(Exporter { function: *function, words: kernel.words, note: stage.exports_note? })
+            let (function, kernel, part) = stage.functions.first()?;
+            let (definition, words) = (part.definition, kernel.words);
+            Some(Exporter { function: *function, definition, words, note: stage.exports_note? })
         });
-        let exporters = exporters.collect();
+        let exporters: Vec<_> = exporters.collect();
         let acls = acls.into_iter().map(|place| Acl::new(device, &*functions[place.function], place));
         let acls = acls.collect::<Result<Vec<_>, _>>()?;
         let [partitions, judges] =
             programs(&shape, (&stages, &acls), &tables, &counters, &begins, (named, indexed), &listing);
         let mut partitions = device.build(&partitions)?;
-        let settle = partitions.split_off(tables.len()).pop();
+        let mut others = partitions.split_off(tables.len()).into_iter();
+        let settle = if listing.is_empty() { None } else { others.next() };
+        let sweep = others.next().map(|kernel| -> Result<_, Error> {
+            let exports = device.memory(SWEPT * export_words(&tables, &stages) * size_of::<u64>())?;
+            Ok(Sweep { kernel: vouch(kernel)?, exports, found: device.zeros(size_of::<u32>())? })
+        });
+        let sweep = sweep.transpose()?;
         let partitions = partitions.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
         let judges = device.build(&judges)?.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
         let mut judges = judges.into_iter();
@@ -683,6 +727,7 @@ impl Stateful {
             counter_count,
             lists: Lists::new(device, listing, room, settle)?,
             exporters,
+            sweep,
             room,
             groups: description.units * per_unit.max(1),
             steps,
@@ -1081,6 +1126,64 @@ impl Stateful {
         self.state_in(queue, &self.kept())
     }
 
+    /// Exports the states of functions that export in entries that are dead at a time, with no batch away: of which function, and the rest as
+    /// [`Stateful::exported`] has it.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub(super) fn sweep(
+        &self,
+        queue: &mut Queue,
+        now: u64,
+        mut each: impl FnMut(&Exporter, Exported, AnyEntry<'_>, &[u64]),
+    ) -> Result<(), Error> {
+        let Some(Sweep { kernel, exports, found }) = &self.sweep else { return Ok(()) };
+        let stride = export_words(&self.tables, &self.stages);
+        let mut rows = Vec::new();
+        for exporter in &self.exporters {
+            let tables = &self.tables[exporter.definition];
+            let Some(timeout) = tables.definition.timeout.limit() else { continue };
+            for (version, key_words) in [V4, V6].into_iter().enumerate() {
+                loop {
+                    queue.write(found, 0, &[0; size_of::<u32>()])?;
+                    let arguments = SweepArguments {
+                        tags: (&tables.tags[version]).into(),
+                        entries: (&tables.entries[version]).into(),
+                        places: tables.regions.places() as u32,
+                        words: tables.entry_words[version] as u32,
+                        key_words: key_words as u32,
+                        state_words: exporter.words as u32,
+                        now,
+                        timeout,
+                        exports: exports.into(),
+                        found: found.into(),
+                        rows: SWEPT as u32,
+                        export_words: stride as u32,
+                    };
+                    queue.launch(kernel, self.groups, &arguments)?;
+                    let mut count = [0u32];
+                    queue.read(found, 0, bytemuck::cast_slice_mut(&mut count))?;
+                    let here = (count[0] as usize).min(SWEPT);
+                    rows.resize(here * stride, 0u64);
+                    queue.read(exports, 0, bytemuck::cast_slice_mut(&mut rows))?;
+                    let entry = 1..1 + header_words(key_words) + exporter.words;
+                    let mut rows: Vec<_> = rows.chunks_exact(stride).map(|row| &row[entry.clone()]).collect();
+                    // In the order of their last packets, and of flows: entries are anywhere.
+                    rows.sort_unstable_by_key(|entry| (entry[key_words], &entry[..key_words]));
+                    for entry in rows {
+                        let state = &entry[header_words(key_words)..];
+                        let why = Exported::State(End::Expired);
+                        each(exporter, why, AnyEntry::saved(entry, key_words), state);
+                    }
+                    if count[0] as usize <= SWEPT {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The memory of what it keeps.
     fn kept(&self) -> Snapshot {
         Snapshot {
@@ -1147,16 +1250,18 @@ impl Stateful {
         for (number, index) in self.lists.functions.iter().enumerate() {
             functions[*index].extend(self.lists.read(queue, &snapshot.lists, number)?);
         }
-        Ok(State { definitions, functions })
+        Ok(State { definitions, functions, gone: HashSet::new() })
     }
 
-    /// Begins with these flows of its definitions, and what was counted of them, in place of all that it keeps; what it keeps then.
+    /// Begins with these flows of its definitions, and what was counted of them, in place of all that it keeps; what it keeps then, and for which
+    /// flows of each definition it has no room.
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn restore(&self, queue: &mut Queue, held: &[Held]) -> Result<State, Error> {
-        let definitions = self.tables.iter().zip(held).map(|(tables, held)| tables.restore(queue, held));
-        let definitions = definitions.collect::<Result<Vec<_>, Error>>()?;
+    pub fn restore(&self, queue: &mut Queue, held: &[Held]) -> Result<(State, Vec<Left>), Error> {
+        let restored = self.tables.iter().zip(held).map(|(tables, held)| tables.restore(queue, held));
+        let restored = restored.collect::<Result<Vec<_>, Error>>()?;
+        let (definitions, left): (Vec<_>, Vec<_>) = restored.into_iter().unzip();
         let mut counted = vec![0u64; self.counter_count];
         for (own, kept) in counted[self.counts_at()..].chunks_exact_mut(4).zip(&definitions) {
             let Counts { created, expired, evicted, refused } = kept.counts;
@@ -1164,7 +1269,7 @@ impl Stateful {
         }
         queue.write(&self.counted, 0, bytemuck::cast_slice(&counted))?;
         self.lists.clear(queue)?;
-        Ok(State { definitions, functions: Vec::new() })
+        Ok((State { definitions, ..State::default() }, left))
     }
 
     /// Where among all counters those of tables begin.
@@ -1189,7 +1294,12 @@ pub struct State {
     definitions: Vec<Kept>,
     /// What functions counted and listed.
     pub functions: Vec<Vec<u64>>,
+    /// States that were exported since.
+    pub(crate) gone: HashSet<StateId>,
 }
+
+/// Flows of a definition for which a device has no room: of IPv4 and IPv6 as [`Flows::save`] has them, with so many words of functions.
+pub(crate) type Left = ([Vec<u64>; 2], usize);
 
 #[derive(Clone, Debug)]
 struct Kept {
@@ -1199,12 +1309,18 @@ struct Kept {
 }
 
 impl State {
-    /// Puts the flows of a definition into tables of this machine; shows those for which there is no room.
-    pub fn put_into(&self, definition: usize, flows: &mut Flows, on_gone: impl FnMut(AnyEntry<'_>)) {
+    /// Puts those of the flows of a definition into tables of this machine that are there; shows those for which there is no room.
+    pub fn put_into<'a>(
+        &'a self,
+        definition: usize,
+        flows: &mut Flows,
+        is_there: impl Fn(AnyEntry<'_>) -> bool,
+        on_gone: impl FnMut(AnyEntry<'a>),
+    ) {
         let Some(Kept { entries: [v4, v6], words, counts }) = self.definitions.get(definition) else {
             return;
         };
-        flows.take_over([v4, v6], *words, *counts, on_gone);
+        flows.take_over([v4, v6], *words, *counts, is_there, on_gone);
     }
 
     /// For each definition its flows apart from the device, as [`Flows::save`] has them, and what was counted.
@@ -1237,7 +1353,7 @@ impl Tables {
     }
 
     /// Puts flows in that were saved, in the place of all.
-    fn restore(&self, queue: &mut Queue, held: &Held) -> Result<Kept, Error> {
+    fn restore(&self, queue: &mut Queue, held: &Held) -> Result<(Kept, Left), Error> {
         if held.entries.iter().all(Vec::is_empty) {
             // The device clears them by itself.
             let Self { tags, entries, held: counts, .. } = self;
@@ -1245,7 +1361,8 @@ impl Tables {
             memory.into_iter().try_for_each(|memory| queue.clear(memory))?;
             queue.finish()?;
             let entries = self.entry_words.map(|words| vec![0; self.regions.places() * words]);
-            return Ok(Kept { entries, words: self.words, counts: held.counts });
+            let kept = Kept { entries, words: self.words, counts: held.counts };
+            return Ok((kept, Left::default()));
         }
         let (words, flows, [v4, v6]) = (self.words, self.definition.max_flows, self.entry_words);
         let (v4, v4_gone) = Image::new::<V4>(&held.entries[0], words, v4, flows, self.seeds);
@@ -1255,8 +1372,9 @@ impl Tables {
             queue.write(&self.entries[version], 0, bytemuck::cast_slice(&image.entries))?;
             queue.write(&self.held[version], 0, bytemuck::cast_slice(&image.held))?;
         }
-        let counts = Counts { evicted: held.counts.evicted + v4_gone + v6_gone, ..held.counts };
-        Ok(Kept { entries: [v4.entries, v6.entries], words, counts })
+        let gone = v4_gone.len() / (header_words(V4) + words) + v6_gone.len() / (header_words(V6) + words);
+        let counts = Counts { evicted: held.counts.evicted + gone as u64, ..held.counts };
+        Ok((Kept { entries: [v4.entries, v6.entries], words, counts }, ([v4_gone, v6_gone], words)))
     }
 }
 
@@ -1381,6 +1499,7 @@ fn programs(
         PartitionArguments::define(),
         Judge::define(),
         Settle::define(),
+        SweepArguments::define(),
         number("KEY_PORTS", KeyBits::PORTS.0.into()),
         number("KEY_ICMP", KeyBits::ICMP.0.into()),
         number("KEY_TCP_FLAGS", KeyBits::TCP_FLAGS.0.into()),
@@ -1451,6 +1570,7 @@ fn programs(
     let partitions =
         PARTITIONS.iter().take(tables.len()).map(|name| Entry::of::<PartitionArguments<'_>>(name));
     let partitions = partitions.chain((!listing.is_empty()).then_some(Entry::of::<Settle<'_>>("settle")));
+    let partitions = partitions.chain((exporters > 0).then_some(Entry::of::<SweepArguments<'_>>("sweep")));
     let judges = stages.iter().enumerate().flat_map(|(number, stage)| {
         let steps = if takes_elephants(shape, stage) { &STEPS[..] } else { &[] };
         [&JUDGES].into_iter().chain(steps).flatten().map(move |names| names[number])
