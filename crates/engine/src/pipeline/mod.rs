@@ -224,8 +224,9 @@ impl Pipeline {
         for (definition, flows) in tables.iter_mut().filter_map(Tables::own).enumerate() {
             let ids = |entry: AnyEntry<'_>| stages.iter().find_map(|stage| stage.id_of(definition, entry));
             // What was exported since the copy was made is no longer there.
-            let is_there =
-                |entry: AnyEntry<'_>| state.gone.is_empty() || ids(entry).is_none_or(|id| !state.gone.contains(&id));
+            let is_there = |entry: AnyEntry<'_>| {
+                state.gone.is_empty() || ids(entry).is_none_or(|id| !state.gone.contains(&id))
+            };
             let mut without_room = Vec::new();
             state.put_into(definition, flows, is_there, |entry| without_room.push(entry));
             for entry in without_room {
@@ -479,7 +480,8 @@ impl Stage {
 
     /// Which state it has in an entry of a definition, if it hears of its end.
     fn id_of(&self, definition: usize, entry: AnyEntry<'_>) -> Option<StateId> {
-        let (Fast::PerFlow(function, Parts { main, .. }), Some((words, _))) = (&self.function, &self.ends) else {
+        let (Fast::PerFlow(function, Parts { main, .. }), Some((words, _))) = (&self.function, &self.ends)
+        else {
             return None;
         };
         let state = entry.state_words(main.at, *words).filter(|_| main.definition == definition)?;

@@ -260,10 +260,9 @@ impl PerFlow for Meter {
         Box::new(oracle::MeterOracle::new(&self.settings, self.has_details(), names, self.first))
     }
 
-    /// Names are in payloads, which devices do not get; and VLANs stand in keys where entries on a device have functions' bits.
     fn kernel(&self) -> Option<DeviceKernel> {
         let Settings { idle, active, end_of_flow, framings, .. } = self.settings;
-        if self.kept_fields().has_names() || self.settings.vlan_in_key {
+        if self.only_on_cores().is_some() {
             return None;
         }
         let details = self.has_details();
@@ -290,6 +289,17 @@ impl PerFlow for Meter {
                 details,
             }),
         }))
+    }
+
+    /// A VLAN stands in a key where entries on a device have functions' bits.
+    fn only_on_cores(&self) -> Option<&'static str> {
+        if self.kept_fields().has_names() {
+            Some("names are in payloads, which a device does not get")
+        } else if self.settings.vlan_in_key {
+            Some("flows on a device have no VLAN in their keys")
+        } else {
+            None
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use packetloom_device::{Buffer, Device, Id, Memory, Part, Queue, Shared};
 use packetloom_nf::units::Span;
 use packetloom_nf::{Found, FunctionSpec};
-use packetloom_packet::{Batch, Timestamp};
 use packetloom_packet::batch::Parsed;
+use packetloom_packet::{Batch, Timestamp};
 
 use super::records::{Answer, Ipv6Addresses, Record, Records};
 use super::{Buffers, Left, Partition, Snapshot, State, Stateful};
@@ -20,8 +20,8 @@ use crate::crew::Crew;
 use crate::offload::Error;
 use crate::offload::accelerator::{Accelerator, late};
 use crate::outcome::Shares;
-use crate::pipeline::{Pipeline, StateId};
 use crate::pipeline::work::Work;
+use crate::pipeline::{Pipeline, StateId};
 use crate::state::Held;
 
 /// Packets of a batch at most: for GPUs, and for devices that are cores.

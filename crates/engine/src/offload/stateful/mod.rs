@@ -20,8 +20,8 @@ use packetloom_device::{
     Queue, Shared,
 };
 use packetloom_nf::flows::{
-    AnyEntry, By, Counts, Decision, Definition, DeviceKernel, End, Exported, Exports, FlowGroup, Flows, LISTED,
-    V4, V6, WhenFull,
+    AnyEntry, By, Counts, Decision, Definition, DeviceKernel, End, Exported, Exports, FlowGroup, Flows,
+    LISTED, V4, V6, WhenFull,
 };
 use packetloom_nf::{Form, FunctionSpec};
 use packetloom_packet::{KeyBits, Verdict, protocol};
@@ -481,6 +481,18 @@ pub fn offloadable(functions: &[Arc<dyn FunctionSpec>], layout: &Layout) -> usiz
         count -= 1;
     }
     if layout.parts[..count].iter().all(Option::is_none) { 0 } else { count }
+}
+
+/// Why a function stays on cores, with those behind it, where it is one that devices run otherwise.
+pub(crate) fn why_on_cores(functions: &[Arc<dyn FunctionSpec>], index: usize) -> Option<&'static str> {
+    let Form::PerFlow(per_flow) = functions.get(index)?.form() else { return None };
+    match per_flow.kernel() {
+        None => per_flow.only_on_cores(),
+        Some(kernel) => {
+            let is_behind = functions[..index].iter().any(|function| function.rewrites());
+            (kernel.exports.is_some() && is_behind).then_some("a function before it rewrites headers")
+        }
+    }
 }
 
 /// Definitions that the first functions use.
