@@ -143,8 +143,6 @@ pub struct KernelSpec {
 /// What the step of a function that exports its state hands out, and looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exports {
-    /// Whether a flow may end with a packet, beside those that end before it.
-    pub ends_with: bool,
     /// Whether it judges packets in all framings.
     pub all_framings: bool,
     /// Whether it looks at more than keys say: [`details_of`](crate::meter::details_of).

@@ -283,11 +283,7 @@ impl PerFlow for Meter {
             dscps: false,
             lists: false,
             decides: false,
-            exports: Some(Exports {
-                ends_with: end_of_flow,
-                all_framings: framings == Framings::All,
-                details,
-            }),
+            exports: Some(Exports { all_framings: framings == Framings::All, details }),
         }))
     }
 
