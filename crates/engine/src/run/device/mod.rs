@@ -800,7 +800,9 @@ impl lifecycle::Runner for Runner {
         outlet.remove(self.main(), scan)
     }
 
+    /// After [`lifecycle::Runner::save`], with no batch in between.
     fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
+        (0..self.used).for_each(|unit| self.come_back(unit));
         Ok(self.main().drain_some(ending))
     }
 
