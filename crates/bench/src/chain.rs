@@ -441,6 +441,8 @@ struct Parts {
     answers: Memory,
     wide_answers: Memory,
     first: Memory,
+    exports: Memory,
+    details: Memory,
     room: u32,
 }
 
@@ -452,6 +454,8 @@ impl Parts {
             answers: Buffer::Memory(&self.answers),
             wide_answers: Buffer::Memory(&self.wide_answers),
             first: Buffer::Memory(&self.first),
+            exports: Buffer::Memory(&self.exports),
+            details: Buffer::Memory(&self.details),
             room: self.room,
             has_v6: false,
         }
@@ -555,12 +559,16 @@ pub fn run_on(plan: &Plan, options: &Options, device: &Device, stop: &Stop) -> R
         wide.resize(len as usize, Ipv6Addresses::default());
         wide.extend(&records.connections);
         wide.resize(stateful.needs().wides(room as usize), Ipv6Addresses::default());
+        let mut details = records.details.as_flattened().to_vec();
+        details.resize(stateful.detail_words() * room as usize, 0);
         let parts = Parts {
             records: device.memory_of(bytemuck::cast_slice(&records.packets))?,
             wide: device.memory_of(bytemuck::cast_slice(&wide))?,
             answers: device.memory(room as usize * 16)?,
             wide_answers: device.memory(room as usize * 32)?,
             first: device.memory(stateful.acls() * room as usize * 4)?,
+            exports: device.memory(stateful.export_words() * room as usize * 8)?,
+            details: device.memory_of(bytemuck::cast_slice(&details))?,
             room,
         };
         in_flight.run(std::iter::once((&parts, len, 0)))?;

@@ -586,6 +586,10 @@ pub(crate) struct MeterArgs {
     /// Worker threads, 1 to 256
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<Workers>,
+    /// What meters: cpu; cuda:N, opencl:N or host; several of these, such as cuda:0,cuda:1, which share the packets. Names and --vlan-in-key are for
+    /// cpu, and so is what -f, --begin, --end and --sample let pass
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub(crate) device: DeviceChoice,
     /// Write the summary to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) summary: Option<PathBuf>,

@@ -100,6 +100,9 @@ fn captures_have_the_expected_flows() {
     for capture in expected {
         check_capture(&folder, capture, &[]);
         check_capture(&folder, capture, &["--workers", "3"]);
+        for device in packetloom_testing::devices() {
+            check_capture(&folder, capture, &["--max-flows", "20000", "--device", &device.to_string()]);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use packetloom_device::{Cache, Device, Id};
@@ -316,4 +317,78 @@ fn a_device_that_is_fed_from_memory_is_measured() {
     let output = run(on(&folder, &bench, "host").args(["--transport", "pigeon"]));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("on-device, keys, slices, in-place, resident"), "{}", stderr(&output));
+}
+
+/// Records of the sample capture, in order of their text, and what the meter says in the end.
+fn metered(folder: &TempDir, arguments: &[&str]) -> (Vec<String>, Value, String) {
+    let (flows, summary) = (folder.path().join("flows.jsonl"), folder.path().join("summary.json"));
+    let mut command = with_cache();
+    command.args(["meter", "-r"]).arg(support::root().join("examples/edge/edge.pcap"));
+    command
+        .arg("-o")
+        .arg(&flows)
+        .arg("--summary")
+        .arg(&summary)
+        .args(["--max-flows", "20000"])
+        .args(arguments);
+    let output = run(&mut command);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let mut records: Vec<_> =
+        fs::read_to_string(&flows).expect("records").lines().map(str::to_owned).collect();
+    records.sort_unstable();
+    (records, support::json(&summary), stderr(&output))
+}
+
+#[test]
+fn flows_are_metered_on_any_device() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for device in packetloom_testing::devices() {
+        let device = device.to_string();
+        for arguments in [
+            &["--fields", "standard"][..],
+            &["--idle-timeout", "20ms", "--active-timeout", "100ms", "--end-of-flow"],
+            // On cores.
+            &["--fields", "full"],
+            &["-f", "tcp"],
+        ] {
+            let expected = metered(&folder, arguments);
+            assert!(expected.0.len() > 10);
+            let found = metered(&folder, &[arguments, &["--device", &device]].concat());
+            assert_eq!((&found.0, &found.1), (&expected.0, &expected.1), "{device} {arguments:?}");
+            let is_there = !["full", "-f"].iter().any(|on_cores| arguments.contains(on_cores));
+            assert_eq!(found.2.contains("device"), is_there, "{}", found.2);
+        }
+    }
+    let output = run(with_cache().args(["meter", "-r", "x.pcap", "--device", "gpu"]));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("gpu"), "{}", stderr(&output));
+}
+
+/// Records of flows that are silent leave as the time of packets goes on, and before the pipe ends.
+#[test]
+fn silent_flows_leave_a_device() {
+    let capture = fs::read(support::root().join("examples/edge/edge.pcap")).expect("a capture");
+    for device in packetloom_testing::devices() {
+        let mut child = with_cache()
+            .args(["meter", "-r", "-", "--idle-timeout", "100ms", "--max-flows", "1000", "--device"])
+            .arg(device.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(&capture).expect("written");
+        stdin.flush().expect("written");
+        let mut records = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        // Of 447 records those of the last second are still there; the pipe is open.
+        for _ in 0..400 {
+            let record = records.next().expect("a record").expect("text");
+            let record: Value = serde_json::from_str(&record).expect("JSON");
+            assert_eq!(record["flowEndReason"], 1);
+        }
+        drop(stdin);
+        assert!(child.wait().expect("ended").success());
+        assert_eq!(records.count(), 47);
+    }
 }

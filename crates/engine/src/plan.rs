@@ -129,9 +129,12 @@ impl Plan {
         if !device.is_placed() {
             return format!("{device}, batches of {batch}");
         }
+        let why = stateful::why_on_cores(functions, self.on_device());
+        let why = why.filter(|_| matches!(device, Device::On(_)));
+        let why = why.map_or_else(String::new, |why| format!(", since {why}"));
         if self.on_device() == 0 {
             return format!(
-                "{device} takes none of these functions: all on this machine's cores, batches of {batch}"
+                "{device} takes none of these functions{why}: all on this machine's cores, batches of {batch}"
             );
         }
         let (there, how) = match self.stateful {
@@ -151,7 +154,7 @@ impl Plan {
             };
         }
         if functions.len() > there {
-            text += &format!("; {} on this machine's cores", numbers(there, functions.len()));
+            text += &format!("; {} on this machine's cores{why}", numbers(there, functions.len()));
         }
         text += "; batches follow the load";
         if let Some(span) = max_latency {

@@ -179,8 +179,8 @@ fn function() -> impl Strategy<Value = String> {
 }
 
 const METERS: [&str; 2] = [
-    "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\n",
-    "[[chain]]\nnf = \"meter\"\noutput = \"flows\"\n",
+    "[[chain]]\nnf = \"meter\"\nidle_timeout = \"2ms\"\noutput = \"flows\"\nmax_flows = 4000\n",
+    "[[chain]]\nnf = \"meter\"\noutput = \"flows\"\nmax_flows = 4000\n",
 ];
 
 /// Only one log has the file; and none, where headers are rewritten: it would name these.
@@ -225,7 +225,7 @@ fn chain_by_pairs() -> impl Strategy<Value = String> {
 }
 
 /// All outputs have to be open from the beginning.
-const OUTPUTS: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"1ms\"\noutput = \"flows\"\n\
+const OUTPUTS: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"1ms\"\noutput = \"flows\"\nmax_flows = 4000\n\
     [[chain]]\nnf = \"acl\"\nrules = \"rules\"\nlog = \"log\"\n";
 
 /// How chains are run that are to give what the oracle gives.
@@ -729,7 +729,7 @@ fn on_device() -> impl Strategy<Value = String> {
     function().prop_filter("it keeps state", is_with_state)
 }
 
-/// A chain that is on a device but for a meter; now and then one that is on cores altogether.
+/// A chain that is on a device as far as it can be, with a meter behind or at first.
 fn chain_for_device() -> impl Strategy<Value = String> {
     let meter = prop::sample::select(vec!["", METERS[0], METERS[1]]);
     let begins = prop_oneof![4 => function(), 1 => Just(METERS[0].to_owned())];

@@ -24,8 +24,8 @@ const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const LOGGING: &str =
     "[[chain]]\nnf = \"acl\"\nrules = \"more\"\nlog = \"log\"\nlog_rate = \"100/s\"\ndefault = \"permit\"\n";
 const UNCOUNTED: &str = "[[chain]]\nnf = \"acl\"\nrules = \"more\"\ncounters = false\n";
-const METER: &str =
-    "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\n";
+/// On cores, since VLANs are part of its flows.
+const METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\nvlan_in_key = true\n";
 
 fn open(id: Id) -> Device {
     let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));

@@ -269,7 +269,7 @@ fn rules_decide_as_those_of_the_list_as_it_is() {
 #[test]
 fn flows_keep_their_state_while_rules_change() {
     let chain = "[[chain]]\nnf = \"conntrack\"\ninvalid = \"pass\"\n[[chain]]\nnf = \"acl\"\nrules = \"reflecting\"\nloose = true\nlog = \"log\"\nlog_rate = \"200/s\"\n\
-        [[chain]]\nnf = \"limiter\"\nrate = \"20packets/s\"\nburst = \"10packets\"\n[[chain]]\nnf = \"meter\"\noutput = \"flows\"\nidle_timeout = \"20ms\"\n";
+        [[chain]]\nnf = \"limiter\"\nrate = \"20packets/s\"\nburst = \"10packets\"\n[[chain]]\nnf = \"meter\"\noutput = \"flows\"\nidle_timeout = \"20ms\"\nmax_flows = 4000\n";
     for seed in 20..26 {
         let capture = traffic(3_000, 150, seed);
         let few = seed >= 24;

@@ -404,6 +404,11 @@ pub trait PerFlow: Send + Sync {
     fn kernel(&self) -> Option<DeviceKernel> {
         None
     }
+
+    /// Why devices do not run it as it is configured, where they run it otherwise.
+    fn only_on_cores(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Packets that are wanted, by the rules that decide them and the mark that they carry in the end.

@@ -72,6 +72,11 @@ impl RejectCounts {
         self.0[reject as usize] += 1;
     }
 
+    /// Counts so many frames.
+    pub fn add_many(&mut self, reject: Reject, frames: u64) {
+        self.0[reject as usize] += frames;
+    }
+
     /// Adds another set of counters to this one.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {

@@ -195,7 +195,7 @@ pub fn dscp(link: LinkType, frame: &[u8]) -> Option<Dscp> {
 
 /// The same of an IP packet.
 #[inline]
-pub(crate) fn dscp_of(packet: &[u8]) -> Option<Dscp> {
+pub fn dscp_of(packet: &[u8]) -> Option<Dscp> {
     let word = u16::from_be_bytes(*packet.first_chunk()?);
     Dscp::new((word >> dscp_shift(word)? & DSCP_BITS).into())
 }

@@ -97,7 +97,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// A table for `flows` flows with entries that were saved, each of `words` words there, whose hashes are keyed by `seeds`; and how many
+    /// A table for `flows` flows with entries that were saved, each of `words` words there, whose hashes are keyed by `seeds`; and those that
     /// had to go: where there are more than room, those stay whose last packets were the latest.
     pub fn new<const W: usize>(
         saved: &[u64],
@@ -105,7 +105,7 @@ impl Image {
         words: usize,
         flows: usize,
         seeds: [u64; 2],
-    ) -> (Self, u64) {
+    ) -> (Self, Vec<u64>) {
         let regions = Regions::new(flows);
         let mut image = Self {
             tags: vec![0; regions.tag_bytes()],
@@ -117,18 +117,19 @@ impl Image {
             let entry = Entry::<W>::new(words);
             (Reverse(entry.last()), entry.key())
         });
-        let count = entries.len();
-        let kept = entries.into_iter().take(flows).filter(|entry| {
-            let Some(place) = image.take_place(&regions, hash(&Entry::<W>::new(entry).key(), seeds)) else {
-                return false;
+        let mut gone = Vec::new();
+        for (number, entry) in entries.into_iter().enumerate() {
+            let hash = hash(&Entry::<W>::new(entry).key(), seeds);
+            let place = if number < flows { image.take_place(&regions, hash) } else { None };
+            let Some(place) = place else {
+                gone.extend(entry);
+                continue;
             };
             let own = &mut image.entries[place * words..][..entry.len()];
             own.copy_from_slice(entry);
             own[W - 1] = own[W - 1] & HEAD | LIVE;
-            true
-        });
-        let kept = kept.count();
-        (image, (count - kept) as u64)
+        }
+        (image, gone)
     }
 
     /// Takes the place that a search for this hash comes to, if its region has room: see `states.kernel.c`.

@@ -229,12 +229,11 @@ FUNCTION u32 states_is_scarce(PRIVATE const States *states, u64 hash, u32 packet
 }
 
 /*
- * Makes an entry for a flow that has none, whose first packet comes at `now`, and which no other item makes one for; its region had so many
- * before any item of the team began with this round. Its place, to be published; STATES_REFUSED where there is no room; STATES_WAITS where
- * there may be when entries are no longer in use.
+ * A place for the entry of a flow that has none, whose first packet comes at `now`, and which no other item makes one for; its region had so
+ * many before any item of the team began with this round. It may have the entry of another flow, which goes. STATES_REFUSED where there is no
+ * room; STATES_WAITS where there may be when entries are no longer in use.
  */
-FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const u64 *key, u32 words, u32 stride, u64 now, u32 held,
-                           PRIVATE StatesCounts *counts) {
+FUNCTION u32 states_place(PRIVATE const States *states, u64 hash, u32 words, u32 stride, u64 now, u32 held, PRIVATE StatesCounts *counts) {
   u32 region = states_part(hash, states->regions);
   u32 first = region * states->groups;
   u32 group = states_home(hash, states->groups);
@@ -248,12 +247,12 @@ FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const
       add_global(&states->held[region], 0u - 1u);
     }
   }
-  if (slot == STATES_NONE) {
-    slot = states_free(states, first, group);
-  }
-  if (slot >= STATES_WAITS) {
-    return slot;
-  }
+  return slot == STATES_NONE ? states_free(states, first, group) : slot;
+}
+
+/* Makes the entry in its place, to be published. */
+FUNCTION void states_begin(PRIVATE const States *states, u32 slot, PRIVATE const u64 *key, u32 words, u32 stride, u64 now,
+                           PRIVATE StatesCounts *counts) {
   GLOBAL u64 *entry = STATES_ENTRY(*states, slot, stride);
   for (u32 i = 0; i + 1 < words; i++) {
     entry[i] = key[i];
@@ -261,7 +260,6 @@ FUNCTION u32 states_insert(PRIVATE const States *states, u64 hash, PRIVATE const
   entry[words - 1] = key[words - 1] | STATES_LIVE | STATES_TOUCHED;
   entry[words] = now;
   counts->created += 1;
-  return slot;
 }
 
 /*

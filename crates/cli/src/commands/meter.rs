@@ -80,6 +80,7 @@ pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
     let mut run = Run {
         stats_every: statistics.stats_every,
         stats_output: statistics.stats_output,
+        device: args.device,
         ..passing(args.workers)
     };
     args.rotation.apply(&mut run)?;

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
 use packetloom_nf::FunctionSpec;
+use packetloom_packet::Timestamp;
 
 use super::acls::{self, Acls};
-use super::stateful::{self, Functions};
+use super::stateful::{self, Functions, Left};
 use super::{Error, frames};
 use crate::Plan;
 use crate::crew::Crew;
@@ -41,9 +42,15 @@ pub(crate) trait Accelerator: Send {
         0
     }
 
-    /// Begins with their flows, in place of all that it has, with no batch away.
-    fn restore(&mut self, held: &[Held]) -> Result<(), Error> {
+    /// Begins with their flows, in place of all that it has, with no batch away; for which flows of each it has no room.
+    fn restore(&mut self, held: &[Held]) -> Result<Vec<Left>, Error> {
         let _ = held;
+        Ok(Vec::new())
+    }
+
+    /// Has functions here take note of states there that are over at a time, since their flows were silent for so long, with no batch away.
+    fn sweep(&mut self, now: Timestamp, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let _ = (now, pipeline);
         Ok(())
     }
 

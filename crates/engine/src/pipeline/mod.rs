@@ -10,9 +10,11 @@ mod worker;
 use std::ops::Range;
 
 use packetloom_export::Lines;
-use packetloom_nf::flows::{AnyEntry, Counts, End, Ending, FlowFunction, Forgotten};
+use packetloom_nf::flows::{
+    AnyEntry, Counts, End, Ending, Exported, FlowFunction, Forgotten, V4, V6, header_words,
+};
 use packetloom_nf::{Form, Found, Function, FunctionSpec, Logged, Report};
-use packetloom_packet::{Batch, FlowRecord, LinkType, PacketRecord, Timestamp};
+use packetloom_packet::{Batch, FlowKey, FlowRecord, LinkType, PacketRecord, Timestamp};
 
 pub use self::shared::Shared;
 use self::shared::Tables;
@@ -58,6 +60,14 @@ struct Stage {
 enum Fast {
     Standalone(Box<dyn Function>),
     PerFlow(Box<dyn FlowFunction>, Parts),
+}
+
+/// What tells a state of a function that hears of its end from all others, from its first packet on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StateId {
+    definition: usize,
+    flow: FlowKey,
+    rank: u128,
 }
 
 /// What a function of a chain was in the chain before.
@@ -210,8 +220,19 @@ impl Pipeline {
 
     /// Takes over what a device kept for the first functions.
     pub(crate) fn take_over(&mut self, state: &stateful::State) {
-        for (definition, flows) in self.tables.iter_mut().filter_map(Tables::own).enumerate() {
-            state.put_into(definition, flows);
+        let Self { stages, tables } = self;
+        for (definition, flows) in tables.iter_mut().filter_map(Tables::own).enumerate() {
+            let ids = |entry: AnyEntry<'_>| stages.iter().find_map(|stage| stage.id_of(definition, entry));
+            // What was exported since the copy was made is no longer there.
+            let is_there = |entry: AnyEntry<'_>| {
+                state.gone.is_empty() || ids(entry).is_none_or(|id| !state.gone.contains(&id))
+            };
+            let mut without_room = Vec::new();
+            state.put_into(definition, flows, is_there, |entry| without_room.push(entry));
+            for entry in without_room {
+                let stages = stages.iter_mut().filter(|stage| stage.definition() == Some(definition));
+                stages.for_each(|stage| stage.end(entry, End::Evicted));
+            }
         }
         for (Stage { function, .. }, counted) in self.stages.iter_mut().zip(&state.functions) {
             if let Fast::PerFlow(function, _) = function {
@@ -311,6 +332,41 @@ impl Pipeline {
         stage.take_logged(batch, |frame| frame);
         // With those of frames that were judged aside.
         stage.encoder.log_entries.sort_unstable_by_key(LogEntry::place);
+    }
+
+    /// Tells a function of a batch that a device has judged in its place; what it exports of that is to follow.
+    pub(crate) fn judged(&mut self, function: usize, batch: &Batch) {
+        let Stage { function, encoder, .. } = &mut self.stages[function];
+        encoder.wall_offset = batch.wall_offset();
+        if let Fast::PerFlow(function, _) = function {
+            function.judged(batch);
+        }
+    }
+
+    /// Tells it of a state that was exported there; which one that is, of all that there ever are.
+    pub(crate) fn exported(
+        &mut self,
+        function: usize,
+        why: Exported,
+        entry: AnyEntry<'_>,
+        state: &[u64],
+    ) -> Option<StateId> {
+        let Stage { function, encoder, .. } = &mut self.stages[function];
+        let Fast::PerFlow(function, parts) = function else { return None };
+        let flow = entry.flow();
+        function.exported(&flow, state, why, &mut |record| encoder.record(record));
+        Some(StateId { definition: parts.main.definition, flow, rank: function.rank(state) })
+    }
+
+    /// Tells functions of entries of a definition for which a device has no room, as [`Flows::save`](packetloom_nf::flows::Flows::save) has them.
+    pub(crate) fn evicted(&mut self, definition: usize, entries: &[Vec<u64>; 2], words: usize) {
+        for (entries, key_words) in entries.iter().zip([V4, V6]) {
+            for entry in entries.chunks_exact(header_words(key_words) + words) {
+                let entry = AnyEntry::saved(entry, key_words);
+                let stages = self.stages.iter_mut().filter(|stage| stage.definition() == Some(definition));
+                stages.for_each(|stage| stage.end(entry, End::Evicted));
+            }
+        }
     }
 
     /// Hands out some of what the functions still hold; returns whether there is more.
@@ -420,6 +476,16 @@ impl Stage {
         {
             function.on_end(&entry.flow(), state, end, &mut |record| encoder.record(record));
         }
+    }
+
+    /// Which state it has in an entry of a definition, if it hears of its end.
+    fn id_of(&self, definition: usize, entry: AnyEntry<'_>) -> Option<StateId> {
+        let (Fast::PerFlow(function, Parts { main, .. }), Some((words, _))) = (&self.function, &self.ends)
+        else {
+            return None;
+        };
+        let state = entry.state_words(main.at, *words).filter(|_| main.definition == definition)?;
+        Some(StateId { definition, flow: entry.flow(), rank: function.rank(state) })
     }
 
     /// The definition by which it judges packets, if it keeps its state in the entries of flows.
@@ -560,6 +626,11 @@ pub(crate) struct Expiry {
 }
 
 impl Expiry {
+    /// How far time has come.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// Where time went on without packets.
     pub(crate) fn at(now: Timestamp) -> Self {
         Self {

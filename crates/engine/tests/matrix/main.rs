@@ -26,8 +26,9 @@ const UNCOUNTED: &str = "[[chain]]\nnf = \"acl\"\nrules = \"more\"\ncounters = f
 const COUNTER: &str = "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n";
 const LIMITER: &str = "[[chain]]\nnf = \"limiter\"\nrate = \"80kbit/s\"\nburst = \"1500B\"\n";
 const CONNTRACK: &str = "[[chain]]\nnf = \"conntrack\"\nloose = true\n";
-const METER: &str =
-    "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\n";
+const METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\nmax_flows = 4000\n";
+/// One that is on cores, since VLANs are part of its flows.
+const CORES_METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\nvlan_in_key = true\n";
 /// Tables that are copied at once.
 const SMALL: &str = "[flows.5-tuple]\nby = \"5-tuple\"\nmax_flows = 4000\n[flows.source]\nby = \"source\"\nmax_flows = 4000\n\
     [flows.connection]\nby = \"connection\"\nmax_flows = 4000\n";
@@ -35,24 +36,25 @@ const ORACLE: &str = "device = \"oracle\"";
 /// Where there are several, fewer than there are pieces of a batch.
 const WORKERS: usize = 3;
 
-/// ACLs alone on a device, functions with state, and both; the last function is on cores. Next to each what it becomes in a reload.
+/// ACLs alone on a device, functions with state, and both; the last function is on cores, but of the second one. Next to each what it becomes
+/// in a reload.
 fn kinds() -> [(String, String); 3] {
     [
-        (format!("{ACL}{LOGGING}{METER}"), format!("{UNCOUNTED}{LOGGING}{ACL}{METER}")),
+        (format!("{ACL}{LOGGING}{CORES_METER}"), format!("{UNCOUNTED}{LOGGING}{ACL}{CORES_METER}")),
         (
             format!("{SMALL}{COUNTER}{LIMITER}{CONNTRACK}{METER}"),
             format!("{SMALL}{COUNTER}{CONNTRACK}{LIMITER}{METER}"),
         ),
         (
-            format!("{SMALL}{ACL}{COUNTER}{LOGGING}{LIMITER}{METER}"),
-            format!("{SMALL}{COUNTER}{ACL}{LIMITER}{METER}"),
+            format!("{SMALL}{ACL}{COUNTER}{LOGGING}{LIMITER}{CORES_METER}"),
+            format!("{SMALL}{COUNTER}{ACL}{LIMITER}{CORES_METER}"),
         ),
     ]
 }
 
 /// The same, and those that a device has the whole of, for which several workers do what is to be done here; with how many there are.
 fn all_kinds() -> Vec<(String, String, usize)> {
-    let without_meter = |chain: &str| chain.strip_suffix(METER).expect("the meter comes last").to_owned();
+    let without_meter = |chain: &str| chain.strip_suffix(CORES_METER).unwrap_or(chain).to_owned();
     let wholes = kinds().map(|(chain, next)| (without_meter(&chain), without_meter(&next), WORKERS));
     kinds().map(|(chain, next)| (chain, next, 1)).into_iter().chain(wholes).collect()
 }
@@ -381,7 +383,7 @@ fn devices_fail_and_come_back() {
 #[test]
 fn no_packet_is_lost_or_judged_twice() {
     let whole = format!("{SMALL}{ACL}{COUNTER}{UNCOUNTED}");
-    let chains = [(format!("{whole}{METER}"), 1), (whole, WORKERS)];
+    let chains = [(format!("{whole}{CORES_METER}"), 1), (whole, WORKERS)];
     for (device, (chain, workers)) in
         devices().into_iter().flat_map(|device| chains.each_ref().map(|chain| (device.clone(), chain)))
     {

@@ -5,18 +5,20 @@ use super::*;
 const COUNTER: &str = "[[chain]]\nnf = \"counter\"\n";
 const SMALL: &str = "[flows.5-tuple]\nby = \"5-tuple\"\nmax_flows = 8000\n";
 
-/// ACLs alone, functions with state, and both; on devices as a whole for several workers, and with a meter on cores behind them. Next to each
-/// what it becomes in a reload.
+/// ACLs alone, functions with state, and both; on devices as a whole for several workers, and with a meter on cores behind them; and with a meter
+/// on devices. Next to each what it becomes in a reload.
 fn kinds() -> Vec<(String, String, usize)> {
     let kinds = [
         (format!("{ACL}{LOGGING}"), format!("{UNCOUNTED}{LOGGING}{ACL}")),
         (format!("{SMALL}{COUNTER}{LIMITER}"), format!("{SMALL}{LIMITER}{COUNTER}")),
         (format!("{SMALL}{ACL}{COUNTER}{LOGGING}{LIMITER}"), format!("{SMALL}{COUNTER}{ACL}{LIMITER}")),
     ];
-    let with_meter =
-        |(chain, next): &(String, String)| (format!("{chain}{METER}"), format!("{next}{METER}"), 1);
+    let with_meter = |(chain, next): &(String, String)| {
+        (format!("{chain}{CORES_METER}"), format!("{next}{CORES_METER}"), 1)
+    };
     let mut all: Vec<_> = kinds.iter().map(with_meter).collect();
     all.extend(kinds.into_iter().map(|(chain, next)| (chain, next, WORKERS)));
+    all.push((format!("{SMALL}{COUNTER}{METER}"), format!("{SMALL}{METER}{COUNTER}"), WORKERS));
     all
 }
 
@@ -117,9 +119,9 @@ fn chains_of_several_devices_become_others() {
             check(chain, &[next, chain], *workers);
         }
         // Of a kind that cannot be spread, too, and of none that a device takes.
-        let alone = format!("{}{}{LIMITER}{METER}", super::SMALL, super::COUNTER);
+        let alone = format!("{}{}{LIMITER}{CORES_METER}", super::SMALL, super::COUNTER);
         let [acls, states, both] = [0, 1, 2].map(|kind| &*all[kind].0);
-        check(both, &[&alone, states, METER, acls, &alone, both], 1);
+        check(both, &[&alone, states, CORES_METER, acls, &alone, both], 1);
     }
 }
 
@@ -173,7 +175,7 @@ fn one_that_fails_leaves_the_other() {
 fn no_packet_is_lost_where_all_fail() {
     for devices in pairs() {
         for (chain, workers) in [
-            (format!("{SMALL}{ACL}{COUNTER}{UNCOUNTED}{METER}"), 1),
+            (format!("{SMALL}{ACL}{COUNTER}{UNCOUNTED}{CORES_METER}"), 1),
             (format!("{SMALL}{ACL}{COUNTER}{UNCOUNTED}"), WORKERS),
             (format!("{ACL}{UNCOUNTED}"), WORKERS),
         ] {

@@ -69,6 +69,7 @@ impl PerFlow for Acl {
             dscps: false,
             lists: false,
             decides: true,
+            exports: None,
         }))
     }
 }

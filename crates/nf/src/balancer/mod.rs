@@ -155,6 +155,7 @@ impl PerFlow for Balancer {
             dscps: false,
             lists: false,
             decides: false,
+            exports: None,
         }))
     }
 }

@@ -116,6 +116,7 @@ impl PerFlow for Conntrack {
             dscps: false,
             lists: false,
             decides: false,
+            exports: None,
         }))
     }
 }

@@ -94,6 +94,7 @@ impl PerFlow for Counter {
             dscps: false,
             lists: false,
             decides: false,
+            exports: None,
         }))
     }
 }

@@ -25,7 +25,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
-use packetloom_packet::{Batch, Dscp, FlowKey, Key, KeyBits, Layers, LinkType, Timestamp, Verdict};
+use packetloom_packet::{
+    Batch, Dscp, EndReason, FlowKey, Key, KeyBits, Layers, LinkType, Timestamp, Verdict,
+};
 pub use packetloom_table::states::{
     Counts, Entry, FUNCTIONS, StateAt, entry_bytes, header_words, key_and_functions, state_words,
 };
@@ -134,6 +136,49 @@ pub struct KernelSpec {
     /// Whether rules are to be found for it, which [`Offload`](crate::Offload) has. What they [decide](Decision) stands in the packet's notes, from a bit on that
     /// is one more of the parameters; behind these [`DECISION_BITS`] it notes that it was this that decided.
     pub decides: bool,
+    /// What it hands out of flows, whose definition it has to itself: then it judges the packets that a meter counts.
+    pub exports: Option<Exports>,
+}
+
+/// What the step of a function that exports its state hands out, and looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exports {
+    /// Whether it judges packets in all framings.
+    pub all_framings: bool,
+    /// Whether it looks at more than keys say: [`details_of`](crate::meter::details_of).
+    pub details: bool,
+}
+
+/// Why a step hands out the state of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exported {
+    /// The state of the flow was over.
+    State(End),
+    /// The step says that the record ends.
+    Record(EndReason),
+}
+
+impl Exported {
+    /// All, with the names that kernels have for them.
+    const NAMED: [(&str, Self); 6] = [
+        ("ENDED_EXPIRED", Self::State(End::Expired)),
+        ("ENDED_EVICTED", Self::State(End::Evicted)),
+        ("ENDED_IDLE", Self::Record(EndReason::IdleTimeout)),
+        ("ENDED_ACTIVE", Self::Record(EndReason::ActiveTimeout)),
+        ("ENDED_CONNECTION", Self::Record(EndReason::EndOfFlow)),
+        ("ENDED_WITHOUT_ROOM", Self::Record(EndReason::LackOfResources)),
+    ];
+
+    /// What kernels are to be told of them.
+    pub fn defines() -> impl Iterator<Item = (String, String)> {
+        (1..).zip(Self::NAMED).map(|(number, (name, _)): (u32, _)| (name.into(), format!("{number}u")))
+    }
+
+    /// That of a number that a kernel has written.
+    pub fn of_number(number: u64) -> Option<Self> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        Self::NAMED.get(index).map(|&(_, exported)| exported)
+    }
 }
 
 /// What rules decide about a packet, as kernels have it.
@@ -202,6 +247,7 @@ impl DeviceKernel {
             dscps: false,
             lists: false,
             decides: false,
+            exports: None,
         })
     }
 
@@ -275,6 +321,16 @@ pub trait FlowFunction: Send {
     /// [`crate::PerFlow::hears_ends`] says that it wants to know.
     fn on_end(&mut self, flow: &FlowKey, state: &[u64], end: End, records: &mut Records<'_>) {
         let _ = (flow, state, end, records);
+    }
+
+    /// Told of a batch that a device has judged in its place, before it is told what was exported there. Only where its [`DeviceKernel`] exports.
+    fn judged(&mut self, batch: &Batch) {
+        let _ = batch;
+    }
+
+    /// Told of a state that its [`DeviceKernel`] has exported.
+    fn exported(&mut self, flow: &FlowKey, state: &[u64], why: Exported, records: &mut Records<'_>) {
+        let _ = (flow, state, why, records);
     }
 
     /// By what states are over at the [end of the run](End::Run), lower ones first.

@@ -258,12 +258,25 @@ impl Flows {
         self.v4.counts() + self.v6.counts()
     }
 
-    /// Takes over the flows that a device keeps, with `words` words for each, entries as they lie in its memory, and what its tables counted.
-    pub fn take_over(&mut self, [v4, v6]: [&[u64]; 2], words: usize, counts: Counts) {
-        // One for which there is no room is one that had to go.
+    /// Takes over those of the flows that a device keeps which `is_there` says, with `words` words for each, entries as they lie in its memory,
+    /// and what its tables counted. Those for which there is no room, which `on_gone` is shown, count as evicted.
+    pub fn take_over<'a>(
+        &mut self,
+        [v4, v6]: [&'a [u64]; 2],
+        words: usize,
+        counts: Counts,
+        is_there: impl Fn(AnyEntry<'_>) -> bool,
+        mut on_gone: impl FnMut(AnyEntry<'a>),
+    ) {
         let mut gone = 0;
-        self.v4.put_all(regions::entries(v4, entry_bytes(V4, words) / 8), |_| gone += 1);
-        self.v6.put_all(regions::entries(v6, entry_bytes(V6, words) / 8), |_| gone += 1);
+        let mut take = |entry| {
+            gone += 1;
+            on_gone(entry);
+        };
+        let v4 = regions::entries(v4, entry_bytes(V4, words) / 8);
+        self.v4.put_all(v4.filter(|&entry| is_there(AnyEntry::V4(entry))), |entry| take(AnyEntry::V4(entry)));
+        let v6 = regions::entries(v6, entry_bytes(V6, words) / 8);
+        self.v6.put_all(v6.filter(|&entry| is_there(AnyEntry::V6(entry))), |entry| take(AnyEntry::V6(entry)));
         self.v4.add(Counts { evicted: counts.evicted + gone, ..counts });
     }
 

@@ -100,6 +100,7 @@ impl PerFlow for Limiter {
             dscps: false,
             lists: false,
             decides: false,
+            exports: None,
         }))
     }
 }

@@ -16,7 +16,9 @@ use packetloom_packet::{
 use super::details::{self, Kept};
 use super::names::Names;
 use super::{Framings, MeterReport, OTHERS, Settings, end_reason, is_last};
-use crate::flows::{Cursor, End, FlowFacts, FlowFunction, Flows, Seen, StateAt, Visit, state_words};
+use crate::flows::{
+    Cursor, End, Exported, FlowFacts, FlowFunction, Flows, Seen, StateAt, Visit, state_words,
+};
 use crate::units::Span;
 use crate::{Records, Report};
 
@@ -29,9 +31,10 @@ pub(super) struct MeterCpu<S> {
     end_of_flow: bool,
     framings: Framings,
     report: MeterReport,
-    /// The number of the batch's first frame, and of the next batch's.
+    /// The number of the run's first frame, of the batch's first one, and of the next batch's at least.
+    first: u64,
     before: u64,
-    frames: u64,
+    next: u64,
     /// Where names are looked for.
     names: Option<Names>,
     keeps: PhantomData<fn() -> S>,
@@ -56,13 +59,13 @@ pub(super) trait FlowState: Pod {
 
 /// The longest times since its latest and its first packet that a record survives, in nanoseconds.
 #[derive(Clone, Copy)]
-struct Limits {
-    idle: u64,
-    active: u64,
+pub(super) struct Limits {
+    pub(super) idle: u64,
+    pub(super) active: u64,
 }
 
 impl Limits {
-    fn new(idle: Span, active: Span) -> Self {
+    pub(super) fn new(idle: Span, active: Span) -> Self {
         let longest = |span: Span| span.limit().map_or(u64::MAX, |limit| limit - 1);
         Self { idle: longest(idle), active: longest(active) }
     }
@@ -302,8 +305,9 @@ impl<S: FlowState> MeterCpu<S> {
             end_of_flow: settings.end_of_flow,
             framings: settings.framings,
             report: MeterReport::default(),
+            first,
             before: first,
-            frames: first,
+            next: first,
             names,
             keeps: PhantomData,
         }
@@ -325,6 +329,14 @@ impl MeterReport {
     }
 }
 
+impl<S> MeterCpu<S> {
+    /// Takes note of the numbers of a batch's frames: those that they have in the run, where batches say so.
+    fn begin_batch(&mut self, batch: &Batch) {
+        self.before = self.next.max(self.first + batch.number(0));
+        self.next = self.before + batch.len() as u64;
+    }
+}
+
 impl<S: FlowState> FlowFunction for MeterCpu<S> {
     fn move_to(&mut self, at: StateAt) {
         debug_assert_eq!(at, AT);
@@ -332,8 +344,7 @@ impl<S: FlowState> FlowFunction for MeterCpu<S> {
 
     /// Leaves out the packets that are not metered, and counts them.
     fn select(&mut self, batch: &Batch, packets: &mut Cursor) {
-        self.before = self.frames;
-        self.frames += batch.len() as u64;
+        self.begin_batch(batch);
         let has_all_framings = self.framings == Framings::All || batch.other_framings().is_empty();
         if batch.is_common() && has_all_framings {
             return;
@@ -413,6 +424,45 @@ impl<S: FlowState> FlowFunction for MeterCpu<S> {
             return;
         }
         self.report.export(state, key, end_reason(end), self.names.as_mut(), records);
+    }
+
+    /// Counts the packets that have no key, which a device does not see.
+    fn judged(&mut self, batch: &Batch) {
+        self.begin_batch(batch);
+        if batch.is_common() {
+            return;
+        }
+        for (parsed, verdict) in batch.parsed().iter().zip(batch.verdicts()) {
+            if let &Parsed::Rejected(reject) = parsed
+                && verdict.is_pass()
+            {
+                self.report.frames += 1;
+                self.report.not_counted.add(reject);
+            }
+        }
+    }
+
+    fn exported(&mut self, flow: &FlowKey, state: &[u64], why: Exported, records: &mut Records<'_>) {
+        let end_reason = match why {
+            Exported::State(end) => return self.on_end(flow, state, end, records),
+            Exported::Record(end_reason) => end_reason,
+        };
+        let state: &S = &bytemuck::cast_slice(state)[0];
+        self.report.export(state, flow, end_reason, self.names.as_mut(), records);
+    }
+
+    fn add(&mut self, counted: &[u64]) {
+        let &[packets, bytes, protocol, framing, packets_without, bytes_without] = counted else {
+            debug_assert!(counted.is_empty(), "six counters, or none where no device had it");
+            return;
+        };
+        let Self { report, .. } = self;
+        let packets = packets + packets_without;
+        report.frames += packets + protocol + framing;
+        report.counted_packets += packets;
+        report.counted_ip_bytes += bytes + bytes_without;
+        report.not_counted.add_many(Reject::Protocol, protocol);
+        report.not_counted.add_many(Reject::OtherFraming, framing);
     }
 
     fn rank(&self, state: &[u64]) -> u128 {

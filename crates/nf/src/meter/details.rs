@@ -1,8 +1,9 @@
 //! What is kept of a direction beside its counters.
 
 use bytemuck::{Pod, Zeroable};
+use packetloom_packet::batch::Parsed;
 use packetloom_packet::wire::ethernet;
-use packetloom_packet::{Details, KeyBits, LinkType};
+use packetloom_packet::{Batch, Details, Key, KeyBits, Layers, LinkType, rewrite};
 
 use super::names::{Names, Search};
 use crate::flows::Seen;
@@ -73,13 +74,124 @@ impl IpHeader {
     }
 }
 
+/// What details are taken from.
+pub(super) trait Described {
+    /// IP bytes.
+    fn ip_bytes(&self) -> u32;
+
+    /// As [`Seen::frame`].
+    fn frame(&self) -> (LinkType, &[u8], Layers);
+
+    /// TCP flags, and which fields of its key hold something.
+    fn flags(&self) -> (u8, KeyBits);
+
+    /// As [`Seen::numbers`].
+    fn numbers(&self) -> (u16, u16);
+
+    /// As [`Seen::ports`].
+    fn ports(&self) -> (u16, Option<u16>);
+
+    /// As [`Seen::dscp`].
+    fn dscp(&self) -> u8;
+}
+
+impl Described for Seen<'_, '_> {
+    #[inline]
+    fn ip_bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    #[inline]
+    fn frame(&self) -> (LinkType, &[u8], Layers) {
+        self.frame()
+    }
+
+    #[inline]
+    fn flags(&self) -> (u8, KeyBits) {
+        let transport = self.transport();
+        (transport.tcp_flags, transport.bits)
+    }
+
+    #[inline]
+    fn numbers(&self) -> (u16, u16) {
+        self.numbers()
+    }
+
+    #[inline]
+    fn ports(&self) -> (u16, Option<u16>) {
+        self.ports()
+    }
+
+    #[inline]
+    fn dscp(&self) -> u8 {
+        self.dscp().number()
+    }
+}
+
+/// A packet of a parsed batch as it came.
+struct InBatch<'a> {
+    batch: &'a Batch,
+    index: usize,
+    layers: Layers,
+    key: Key,
+    ip_bytes: u32,
+}
+
+impl Described for InBatch<'_> {
+    fn ip_bytes(&self) -> u32 {
+        self.ip_bytes
+    }
+
+    fn frame(&self) -> (LinkType, &[u8], Layers) {
+        (self.batch.frames()[self.index].link, self.batch.bytes(self.index), self.layers)
+    }
+
+    fn flags(&self) -> (u8, KeyBits) {
+        match self.key {
+            Key::V4(key) => (key.tcp_flags, key.bits),
+            Key::V6(key) => (key.tcp_flags, key.bits),
+        }
+    }
+
+    fn numbers(&self) -> (u16, u16) {
+        match self.key {
+            Key::V4(key) => (key.source_port, key.destination_port),
+            Key::V6(key) => (key.source_port, key.destination_port),
+        }
+    }
+
+    fn ports(&self) -> (u16, Option<u16>) {
+        (self.batch.frames()[self.index].port, self.batch.egress().get(self.index).copied())
+    }
+
+    fn dscp(&self) -> u8 {
+        let header = self.batch.bytes(self.index).get(self.layers.network as usize..);
+        header.and_then(rewrite::dscp_of).unwrap_or_default().number()
+    }
+}
+
+/// What a device is told of a packet's details: what its direction would have with this packet alone, of [`Kept`] the words between the first
+/// and the last one, which are known there.
+pub fn details_of(batch: &Batch, index: usize) -> Option<[u64; 4]> {
+    let layers = batch.layers(index)?;
+    let (key, ip_bytes) = match batch.parsed()[index] {
+        Parsed::V4(at) => (Key::V4(batch.v4().keys[at as usize]), batch.v4().bytes[at as usize]),
+        Parsed::V6(at) => (Key::V6(batch.v6().keys[at as usize]), batch.v6().bytes[at as usize]),
+        Parsed::Rejected(_) => return None,
+    };
+    let mut kept = Kept::zeroed();
+    kept.add(&InBatch { batch, index, layers, key, ip_bytes }, true);
+    let [_, details @ .., _]: [u64; 6] = bytemuck::cast(kept);
+    Some(details)
+}
+
 impl Kept {
     /// Adds a packet, which may be the first one of its direction.
     #[inline]
-    pub(super) fn add(&mut self, packet: &Seen<'_, '_>, is_first: bool) {
+    pub(super) fn add(&mut self, packet: &impl Described, is_first: bool) {
         let (_, bytes, layers) = packet.frame();
         let header = bytes.get(layers.network as usize..).unwrap_or_default();
-        let bits = packet.transport().bits;
+        let (_, bits) = packet.flags();
         // Later fragments of IPv6 have the fragment header right before the rest, and the bit in its fourth byte (RFC 8200 section 4.5).
         let flags = || bytes.get((layers.transport as usize).checked_sub(5)?);
         let has_more = bits.contains(KeyBits::FIRST_FRAGMENT)
@@ -89,7 +201,7 @@ impl Kept {
             self.begin(packet, ip);
         }
         let [shortest, longest] = &mut self.lengths;
-        (*shortest, *longest) = ((*shortest).min(packet.bytes), (*longest).max(packet.bytes));
+        (*shortest, *longest) = ((*shortest).min(packet.ip_bytes()), (*longest).max(packet.ip_bytes()));
         let [lowest, highest] = &mut self.ttls;
         (*lowest, *highest) = ((*lowest).min(ip.ttl), (*highest).max(ip.ttl));
         self.fragment_flags |= ip.fragment_flags;
@@ -97,21 +209,22 @@ impl Kept {
         self.fragments += u64::from(is_fragment);
     }
 
-    fn begin(&mut self, packet: &Seen<'_, '_>, ip: IpHeader) {
+    fn begin(&mut self, packet: &impl Described, ip: IpHeader) {
         let (link, bytes, _) = packet.frame();
         let is_ethernet = link == LinkType::ETHERNET;
         let macs = ethernet::addresses_of(bytes).filter(|_| is_ethernet);
         let vlan = ethernet::vlan_of(bytes).filter(|_| is_ethernet);
-        let is_icmp = packet.transport().bits.contains(KeyBits::ICMP);
+        let (first_tcp_flags, bits) = packet.flags();
+        let is_icmp = bits.contains(KeyBits::ICMP);
         let (kind, code) = packet.numbers();
         let icmp = is_icmp.then_some([kind as u8, code as u8]);
         let (ingress, egress) = packet.ports();
         let has = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
         *self = Self {
-            lengths: [packet.bytes; 2],
+            lengths: [packet.ip_bytes(); 2],
             ttls: [ip.ttl; 2],
-            class_of_service: packet.dscp().number() << 2 | ip.ecn,
-            first_tcp_flags: packet.transport().tcp_flags,
+            class_of_service: packet.dscp() << 2 | ip.ecn,
+            first_tcp_flags,
             fragment_flags: 0,
             has: has(macs.is_some(), HAS_MACS)
                 | has(vlan.is_some(), HAS_VLAN)

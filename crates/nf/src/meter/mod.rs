@@ -39,12 +39,14 @@ use serde::Serialize;
 
 pub use config::{Config, Framings};
 use cpu::{Detailed, Flow, MeterCpu};
+pub use details::details_of;
 pub use export::{ExportConfig, ExportProtocol};
 pub use names::NameCounts;
 use names::{KnownNames, Names};
 
 use crate::flows::{
-    By, Definition, End, Facts, FactsKept, FlowFunction, FlowOracle, StateAt, StateSpec, WhenFull,
+    By, Definition, DeviceKernel, End, Exports, Facts, FactsKept, FlowFunction, FlowGroup, FlowOracle,
+    KernelSpec, StateAt, StateSpec, WhenFull, parameters_of,
 };
 use crate::summary::{self, NamedCounts};
 use crate::units::Span;
@@ -256,6 +258,44 @@ impl PerFlow for Meter {
     fn oracle(&self) -> Box<dyn FlowOracle> {
         let names = self.kept_fields().has_names().then(|| Names::new(Arc::clone(&self.known)));
         Box::new(oracle::MeterOracle::new(&self.settings, self.has_details(), names, self.first))
+    }
+
+    fn kernel(&self) -> Option<DeviceKernel> {
+        let Settings { idle, active, end_of_flow, framings, .. } = self.settings;
+        if self.only_on_cores().is_some() {
+            return None;
+        }
+        let details = self.has_details();
+        let limits = cpu::Limits::new(idle, active);
+        Some(DeviceKernel::new(KernelSpec {
+            name: if details { "detailed_meter" } else { "meter" },
+            texts: &[("meter", include_str!("meter.kernel.c"))],
+            words: self.keeps().words,
+            flow_group: FlowGroup::Serial,
+            parameters: parameters_of(&[
+                limits.idle,
+                limits.active,
+                self.first,
+                end_of_flow.into(),
+                (framings == Framings::All).into(),
+            ]),
+            counters: (2, 4),
+            dscps: false,
+            lists: false,
+            decides: false,
+            exports: Some(Exports { all_framings: framings == Framings::All, details }),
+        }))
+    }
+
+    /// A VLAN stands in a key where entries on a device have functions' bits.
+    fn only_on_cores(&self) -> Option<&'static str> {
+        if self.kept_fields().has_names() {
+            Some("names are in payloads, which a device does not get")
+        } else if self.settings.vlan_in_key {
+            Some("flows on a device have no VLAN in their keys")
+        } else {
+            None
+        }
     }
 }
 

@@ -230,6 +230,7 @@ impl PerFlow for Policer {
             dscps: self.others.is_some(),
             lists: false,
             decides: false,
+            exports: None,
         }))
     }
 }

@@ -310,6 +310,7 @@ impl PerFlow for Scan {
             dscps: false,
             lists: true,
             decides: false,
+            exports: None,
         }))
     }
 }

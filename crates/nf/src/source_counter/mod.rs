@@ -104,6 +104,7 @@ impl PerFlow for SourceCounter {
             dscps: false,
             lists: false,
             decides: false,
+            exports: None,
         }))
     }
 }

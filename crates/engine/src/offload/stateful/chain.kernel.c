@@ -26,8 +26,11 @@
  *   each of them keeps;
  * - ELEPHANT_STAGES(S): those of the stages all of whose functions tell what many packets do to their state: see elephants.kernel.c;
  *   SUMMARY_WORDS: of the most telling one, and ELEPHANTS, how many flows that are elephants there may be;
+ * - EXPORTER_<number>, EXPORTS_NOTE_<number>, EXPORT_WORDS_<number>: of a run whose function exports, which it is of those that do, the first of
+ *   the bits of notes that are its own, its words; of others NO_EXPORT. EXPORTERS: functions that export; EXPORT_WORDS: of an export;
+ *   EXPORT_DETAILS: whether there are details of packets;
  * - RULES_BEFORE: lists whose rules were found before the first run, which begin answers: see acls.kernel.c;
- * - PARTITION_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS: what kernels take. Record, Ipv6Addresses and Answer are declared in Rust;
+ * - PARTITION_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS, SWEEP_PARAMETERS: what kernels take. Record, Ipv6Addresses and Answer are declared in Rust;
  * - RECORD_...: bits of a packet's last word; PARTITIONS, whether the text is that of the first step or of the second.
  */
 
@@ -66,6 +69,8 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const Record *records, 
   packet->ends = 0;
   packet->notes = 0;
   packet->listed = 0;
+  packet->number = 0;
+  packet->exports_note = 0;
   packet->from_a = 1;
   for (u32 i = 1; i < 4; i++) {
     packet->source[i] = 0;
@@ -139,6 +144,35 @@ KERNEL void settle(SETTLE_PARAMETERS) {
   if (local_index() == 0) {
     list[0] = LISTED;
     list[1] = records[(LISTED - 1) * LIST_RECORD];
+  }
+}
+
+#endif
+
+#if EXPORTERS
+
+/*
+ * Exports the states of a function that has a definition to itself, in those of so many entries that are dead at a time: as many as there are rows
+ * for, and how many there are. The entries stay, without a state, since a search may go past them.
+ */
+KERNEL void sweep(SWEEP_PARAMETERS) {
+  for (u32 slot = group_index() * GROUP + local_index(); slot < places; slot += group_count() * GROUP) {
+    GLOBAL u64 *entry = entries + (u64)slot * words;
+    u64 head = tags[slot / 4] >> slot % 4 * 8 & STATES_TAG ? entry[key_words - 1] : 0;
+    u64 last = entry[key_words];
+    if (!(head >> STATES_FUNCTIONS & 1) || now <= last || now - last < timeout) {
+      continue;
+    }
+    u32 at = add_global(found, 1);
+    if (at < rows) {
+      GLOBAL u64 *to = exports + (u64)at * export_words;
+      to[0] = ENDED_EXPIRED;
+      for (u32 i = 0; i < key_words + 1 + state_words; i++) {
+        to[1 + i] = entry[i];
+      }
+      to[key_words] &= STATES_KEY;
+      entry[key_words - 1] = head & ~((u64)1 << STATES_FUNCTIONS);
+    }
   }
 }
 
@@ -431,6 +465,12 @@ typedef struct {
   u32 is_v6, words;
   /* The functions' bits. */
   u64 mask;
+  /* Where exports and details of a batch are, and what is added to packets' numbers. Which of those that export its function is, the first of
+   * the bits of notes that are its own, its words. */
+  GLOBAL u64 *exports;
+  GLOBAL const u64 *details;
+  u64 first_number;
+  u32 exporter, exports_note, export_words;
 } Stage;
 
 /*
@@ -441,6 +481,10 @@ typedef struct {
 #define ANSWER_DSCP 10
 #define ANSWER_ANEW 16
 #define ANSWER_NOTES (~((1u << ANSWER_ANEW) - 1))
+
+#define NO_EXPORT 0xffffffffu
+/* Words of details of a packet. */
+#define DETAIL_WORDS 4u
 
 /* A packet that an item has, as the functions before have left it. */
 typedef struct {
@@ -469,6 +513,13 @@ FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 i
   taken->hash = states_hash(taken->key, KEY_WORDS(stage->is_v6), stage->first_seed, stage->second_seed);
   taken->index = index;
   taken->answer = 0;
+  if (stage->exporter != NO_EXPORT) {
+    packet->number = stage->first_number + index;
+    packet->details = EXPORT_DETAILS ? stage->details + (u64)index * DETAIL_WORDS : stage->details;
+    packet->key = taken->key;
+    packet->exports = stage->exports + ((u64)index * EXPORTERS + stage->exporter) * 2 * EXPORT_WORDS;
+    packet->exports_note = stage->exports_note;
+  }
   if (!stage->begins) {
     Answer answer = stage->answers[index];
     taken->answer = answer.bits;
@@ -599,6 +650,9 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
           counts->expired += 1;                                                                                                      \
           counts->created += 1;                                                                                                      \
           anew |= 1u << (ANSWER_ANEW + stage->definition);                                                                           \
+          if (stage->exporter != NO_EXPORT && (line[key_words - 1] & stage->mask)) {                                                 \
+            packet_end(&taken->packet, ENDED_BEFORE, ENDED_EXPIRED, &line[key_words + 1], stage->export_words);                      \
+          }                                                                                                                          \
         }                                                                                                                            \
         line[key_words] = now;                                                                                                       \
       }                                                                                                                              \
@@ -768,6 +822,24 @@ FUNCTION u32 packet_of(LOCAL const Judge *work, PRIVATE const Team *team, u32 ti
   return begin + order[begin + work->pieces[team->place][low] + wanted - starts[low]];
 }
 
+/* Exports what a function keeps in the entry of another flow, which goes for a packet's flow. */
+FUNCTION void export_other(PRIVATE const Stage *stage, PRIVATE Taken *taken) {
+  u32 key_words = KEY_WORDS(stage->is_v6);
+  GLOBAL const u64 *entry = STATES_ENTRY(stage->states, taken->slot, stage->words);
+  if (stage->exporter == NO_EXPORT || !(entry[key_words - 1] & STATES_LIVE) || !(entry[key_words - 1] & stage->mask)) {
+    return;
+  }
+  GLOBAL u64 *to = taken->packet.exports + ENDED_BEFORE * EXPORT_WORDS;
+  u64 last = entry[key_words];
+  u64 now = taken->packet.now;
+  to[0] = now > last && now - last >= stage->states.timeout ? ENDED_EXPIRED : ENDED_EVICTED;
+  for (u32 i = 0; i < key_words + 1 + stage->export_words; i++) {
+    to[1 + i] = entry[i];
+  }
+  to[key_words] &= STATES_KEY;
+  taken->packet.notes |= 1u << (stage->exports_note + ENDED_BEFORE);
+}
+
 /*
  * Makes entries for packets that have none: in rounds, in each of which of all packets of a new flow one at most makes one, and the others
  * find it.
@@ -792,8 +864,12 @@ FUNCTION void make_entries(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
     team_sync(team);
     u32 makes = missing && *head == item;
     if (makes) {
-      taken->slot = states_insert(&stage->states, taken->hash, taken->key, key_words, stage->words, taken->packet.now, held,
-                                  counts);
+      u64 now = taken->packet.now;
+      taken->slot = states_place(&stage->states, taken->hash, key_words, stage->words, now, held, counts);
+      if (taken->slot < STATES_WAITS) {
+        export_other(stage, taken);
+        states_begin(&stage->states, taken->slot, taken->key, key_words, stage->words, now, counts);
+      }
     }
     team_sync(team);
     if (makes && taken->slot < STATES_WAITS) {
@@ -1030,6 +1106,12 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
   stage.is_v6 = own_is_v6;                                                                                                           \
   stage.words = own_words;                                                                                                           \
   stage.mask = own_mask;                                                                                                             \
+  stage.exports = exports;                                                                                                           \
+  stage.details = details;                                                                                                           \
+  stage.first_number = first_number;                                                                                                 \
+  stage.exporter = EXPORTER_##number;                                                                                                \
+  stage.exports_note = EXPORTS_NOTE_##number;                                                                                        \
+  stage.export_words = EXPORT_WORDS_##number;                                                                                        \
   u32 parts = 1u << part_bits;                                                                                                       \
   u32 all_parts = versions * parts;                                                                                                  \
   clear_more(work);                                                                                                                  \

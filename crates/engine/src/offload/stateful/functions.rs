@@ -1,25 +1,27 @@
 //! Functions with their state on a device, fed from batches: the next one is sent while the device judges the one before. What the device keeps is copied here from time to time: in the
 //! device's own memory first, between two batches, and from there by a thread of its own, which no packet waits for.
 
+use std::collections::HashSet;
 use std::mem;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Buffer, Device, Id, Memory, Part, Queue, Shared};
 use packetloom_nf::units::Span;
 use packetloom_nf::{Found, FunctionSpec};
-use packetloom_packet::Batch;
+use packetloom_packet::batch::Parsed;
+use packetloom_packet::{Batch, Timestamp};
 
 use super::records::{Answer, Ipv6Addresses, Record, Records};
-use super::{Buffers, Partition, Snapshot, State, Stateful};
+use super::{Buffers, Left, Partition, Snapshot, State, Stateful};
 use crate::Chain;
 use crate::crew::Crew;
 use crate::offload::Error;
 use crate::offload::accelerator::{Accelerator, late};
 use crate::outcome::Shares;
-use crate::pipeline::Pipeline;
 use crate::pipeline::work::Work;
+use crate::pipeline::{Pipeline, StateId};
 use crate::state::Held;
 
 /// Packets of a batch at most: for GPUs, and for devices that are cores.
@@ -31,6 +33,11 @@ const COPY_EVERY: Duration = Duration::from_secs(1);
 const COPY_SHARE: u32 = 20;
 /// The same where they do not.
 const READ_SHARE: u32 = 3;
+
+/// States that are exported from one copy to the next at most, more or less: each is kept.
+const MOST_GONE: usize = 1 << 20;
+/// From one sweep of entries to the next, in nanoseconds.
+const SWEEP_EVERY: u64 = 200_000_000;
 
 /// Packets of a batch at most.
 pub(crate) fn room(device: &Device) -> usize {
@@ -78,6 +85,8 @@ pub(crate) struct Functions {
     /// Copies that were begun with since answers were taken, and the longest time that packets waited for one here.
     copies: u64,
     longest_copy: Duration,
+    /// The time of packets when entries were swept last.
+    swept: u64,
 }
 
 /// A thread that brings a copy here, of when what it copies was kept.
@@ -85,6 +94,8 @@ struct Reading {
     /// Also says how long it took.
     thread: Option<JoinHandle<Result<(State, Duration), Error>>>,
     at: Instant,
+    /// States that were exported since.
+    gone: HashSet<StateId>,
 }
 
 impl Reading {
@@ -125,6 +136,8 @@ struct Parts<M> {
     answers: M,
     wide_answers: M,
     first: M,
+    exports: M,
+    details: M,
 }
 
 impl<M> Parts<M> {
@@ -139,6 +152,8 @@ impl<M> Parts<M> {
             answers: memory(room * size_of::<Answer>())?,
             wide_answers: memory(room * size_of::<Ipv6Addresses>())?,
             first: memory(stateful.acls() * room * size_of::<u32>())?,
+            exports: memory(stateful.export_words() * room * size_of::<u64>())?,
+            details: memory(stateful.detail_words() * room * size_of::<u64>())?,
         })
     }
 
@@ -149,6 +164,8 @@ impl<M> Parts<M> {
             answers: argument(&self.answers),
             wide_answers: argument(&self.wide_answers),
             first: argument(&self.first),
+            exports: argument(&self.exports),
+            details: argument(&self.details),
             room,
             has_v6,
         }
@@ -181,6 +198,7 @@ impl Functions {
             reading: None,
             copies: 0,
             longest_copy: Duration::ZERO,
+            swept: 0,
         })
     }
 
@@ -200,7 +218,9 @@ impl Functions {
             // It is as it was then.
             return false;
         }
+        let is_long = self.copy.as_ref().is_some_and(|(copy, _)| copy.gone.len() > MOST_GONE);
         let age = self.copy().map_or(Duration::MAX, |(_, age)| age);
+        let age = if is_long { Duration::MAX } else { age };
         match self.snapshot {
             Some(_) => self.reading.is_none() && age >= self.copy_every.max(self.copy_time * READ_SHARE),
             None => age >= self.copy_every.max(self.copy_time * COPY_SHARE),
@@ -216,9 +236,21 @@ impl Functions {
     }
 
     fn keep(&mut self, reading: &mut Reading) -> Result<(), Error> {
-        let (state, time) = reading.join()?;
+        let (mut state, time) = reading.join()?;
+        state.gone = mem::take(&mut reading.gone);
         (self.copy, self.copy_time) = (Some((state, reading.at)), time);
         Ok(())
+    }
+
+    /// Takes note of states that were exported since the last copy, and since the one that is being read: who goes on with it must not export them
+    /// again.
+    fn note_gone(&mut self, gone: Vec<StateId>) {
+        if let Some(reading) = &mut self.reading {
+            reading.gone.extend(&gone);
+        }
+        if let Some((copy, _)) = &mut self.copy {
+            copy.gone.extend(gone);
+        }
     }
 
     /// Begins with a copy, with no batch away: before answers are taken, it would have what packets did that may be judged again.
@@ -236,7 +268,8 @@ impl Functions {
         match thread::Builder::new().name("state".into()).spawn(read) {
             Ok(thread) => {
                 self.copied = self.sent;
-                self.reading = Some(Reading { thread: Some(thread), at: Instant::now() });
+                self.reading =
+                    Some(Reading { thread: Some(thread), at: Instant::now(), gone: HashSet::new() });
             }
             // The system has no thread left.
             Err(_) => self.snapshot()?,
@@ -281,18 +314,24 @@ impl Place {
             host.wide.split(wide.map(|wides| wides * size_of::<Ipv6Addresses>())).collect();
         let of_connections = wide.split_off(pieces.len());
         let mut at = 0;
+        let details = host.details.split(lens().map(|len| len * stateful.detail_words() * size_of::<u64>()));
         let jobs = pieces.iter().zip(&mut self.notes).zip(records).zip(wide.into_iter().zip(of_connections));
-        let jobs = jobs.map(|(((piece, notes), records), wide)| {
+        let jobs = jobs.zip(details).map(|((((piece, notes), records), wide), details)| {
             let first = at;
             at += piece.batch.len();
-            (&piece.batch, &mut notes.records, records, wide, (count + connections * first) as u32)
+            (&piece.batch, &mut notes.records, (records, details), wide, (count + connections * first) as u32)
         });
-        crew.each(jobs.collect(), |(batch, notes, mut records, (mut wide, mut connections), at)| {
+        let jobs = jobs.collect();
+        crew.each(jobs, |(batch, notes, (mut records, mut details), (mut wide, mut connections), at)| {
             notes.take(batch, needs, at);
             records.write(0, bytemuck::cast_slice(&notes.packets));
             wide.write(0, bytemuck::cast_slice(&notes.wide));
             connections.write(0, bytemuck::cast_slice(&notes.connections));
+            details.write(0, bytemuck::cast_slice(&notes.details));
         });
+        // Those of pieces follow each other; where devices share the packets, numbers are in the same order as these.
+        let number =
+            pieces.iter().find(|piece| !piece.batch.is_empty()).map_or(0, |piece| piece.batch.number(0));
         self.sent = Instant::now();
         let has_v6 = pieces.iter().any(|piece| !piece.batch.v6().keys.is_empty());
         let room = stateful.room();
@@ -300,7 +339,7 @@ impl Place {
         queue.wait_for(before)?;
         let Some(copies) = &self.copies else {
             let buffers = host.buffers(room, has_v6, Buffer::Shared);
-            return stateful.launch(queue, partition, &buffers, count as u32, 0);
+            return stateful.launch_numbered(queue, partition, &buffers, count as u32, number);
         };
         queue.copy_in(&mut host.records, 0..count * size_of::<Record>(), &copies.records, 0)?;
         let has_connections = self.notes[..pieces.len()].iter().any(|of| !of.records.connections.is_empty());
@@ -310,8 +349,12 @@ impl Place {
             (false, false) => 0,
         };
         queue.copy_in(&mut host.wide, 0..wides * size_of::<Ipv6Addresses>(), &copies.wide, 0)?;
+        let details = count * stateful.detail_words() * size_of::<u64>();
+        queue.copy_in(&mut host.details, 0..details, &copies.details, 0)?;
         let buffers = copies.buffers(room, has_v6, Buffer::Memory);
-        stateful.launch(queue, partition, &buffers, count as u32, 0)?;
+        stateful.launch_numbered(queue, partition, &buffers, count as u32, number)?;
+        let exports = count * stateful.export_words() * size_of::<u64>();
+        queue.copy_out(&copies.exports, 0..exports, &mut host.exports, 0)?;
         queue.copy_out(&copies.answers, 0..count * size_of::<Answer>(), &mut host.answers, 0)?;
         for number in 0..stateful.acls() {
             let begin = number * room as usize * size_of::<u32>();
@@ -369,6 +412,38 @@ impl Notes {
             rewrite(batch, answers, &mut back.wide);
         }
     }
+}
+
+/// Tells functions what they have exported on a device, of packet after packet; which states that were.
+fn export(
+    stateful: &Stateful,
+    pieces: &[Work],
+    memory: &mut Parts<Shared>,
+    pipeline: &mut Pipeline,
+) -> Vec<StateId> {
+    let mut gone = Vec::new();
+    let stride = stateful.export_words();
+    let mut answers = Vec::new();
+    let mut first = 0;
+    for Work { batch, .. } in pieces {
+        answers.resize(batch.len(), Answer::default());
+        memory.answers.read(first * size_of::<Answer>(), bytemuck::cast_slice_mut(&mut answers));
+        for (number, exporter) in stateful.exporters().iter().enumerate() {
+            pipeline.judged(exporter.function, batch);
+            for (packet, (answer, parsed)) in (first..).zip(answers.iter().zip(batch.parsed())) {
+                let is_v6 = matches!(parsed, Parsed::V6(_));
+                let read = |at: usize, words: &mut [u64]| {
+                    let at = (packet * stride + at) * size_of::<u64>();
+                    memory.exports.read(at, bytemuck::cast_slice_mut(words));
+                };
+                stateful.exported(number, answer, is_v6, read, |why, entry, state| {
+                    gone.extend(pipeline.exported(exporter.function, why, entry, state));
+                });
+            }
+        }
+        first += batch.len();
+    }
+    gone
 }
 
 /// Rewrites packets as the device says.
@@ -431,6 +506,11 @@ impl Accelerator for Functions {
         shares.device += count as u64;
         shares.copies += copies;
         shares.longest_copy = shares.longest_copy.max(longest_copy);
+        let mut gone = Vec::new();
+        if !stateful.exporters().is_empty() {
+            let mut first = stages[0].lock().unwrap_or_else(PoisonError::into_inner);
+            gone = export(&stateful, pieces, memory, &mut first);
+        }
         let answers = memory.answers.split(bytes(size_of::<Answer>()));
         let wide = memory.wide_answers.split(bytes(size_of::<Ipv6Addresses>()));
         let mut back: Vec<_> =
@@ -449,6 +529,7 @@ impl Accelerator for Functions {
             notes.take(&mut piece.batch, back, &stateful, stages);
             piece.take(stages);
         });
+        self.note_gone(gone);
         self.taken += 1;
         self.freed = Instant::now();
     }
@@ -457,13 +538,29 @@ impl Accelerator for Functions {
         self.stateful.definitions()
     }
 
-    fn restore(&mut self, held: &[Held]) -> Result<(), Error> {
+    fn restore(&mut self, held: &[Held]) -> Result<Vec<Left>, Error> {
         // That would be of before.
         self.reading = None;
         let stateful = Arc::clone(&self.stateful);
-        self.copy = Some((stateful.restore(&mut self.last().queue, held)?, Instant::now()));
+        let (state, left) = stateful.restore(&mut self.last().queue, held)?;
+        self.copy = Some((state, Instant::now()));
         self.copied = self.sent;
-        Ok(())
+        Ok(left)
+    }
+
+    fn sweep(&mut self, now: Timestamp, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let now = now.as_nanos();
+        if now.abs_diff(self.swept) < SWEEP_EVERY {
+            return Ok(());
+        }
+        self.swept = now;
+        let stateful = Arc::clone(&self.stateful);
+        let mut gone = Vec::new();
+        let swept = stateful.sweep(&mut self.last().queue, now, |exporter, why, entry, state| {
+            gone.extend(pipeline.exported(exporter.function, why, entry, state));
+        });
+        self.note_gone(gone);
+        swept
     }
 
     fn change_rules(&mut self, functions: &[Arc<dyn FunctionSpec>], changes: usize) -> Result<(), Error> {

@@ -403,7 +403,7 @@ impl Lane {
         look: impl FnMut(u32) -> (Result<Headers, packetloom_packet::Reject>, Timestamp),
     ) -> Result<(), Error> {
         if stateful.needs() != Needs::default() {
-            let why = "headers that a device reads say neither connections nor DSCPs, which functions need";
+            let why = "headers that a device reads say neither connections nor DSCPs nor numbers of packets, which functions need";
             return Err(packetloom_device::Error::Misuse(why.into()).into());
         }
         self.queue.finish()?;
@@ -421,14 +421,16 @@ impl Lane {
         let [records, wide, answers, wide_answers, first] =
             [records, wide, answers, wide_answers, first].map(Buffer::Memory);
         let (room, has_v6) = (self.room, self.has_v6);
-        let buffers = Buffers { records, wide, answers, wide_answers, first, room, has_v6 };
+        // Of functions that export nothing.
+        let (exports, details) = (first, first);
+        let buffers = Buffers { records, wide, answers, wide_answers, first, exports, details, room, has_v6 };
         stateful.partition(&mut self.queue, &mut self.partition, &buffers, self.count)?;
         queue.wait_for(&self.queue)?;
         let groups = match is_gpu(stateful.device()) {
             true => (stateful.groups * JUDGING_SIXTEENTHS / 16).max(1),
             false => stateful.groups,
         };
-        stateful.judge_with(queue, &self.partition, &buffers, 0, groups)?;
+        stateful.judge_with(queue, &self.partition, &buffers, (0, 0), groups)?;
         self.queue.wait_for(queue)?;
         let arguments = WriteHeaders {
             count: self.count,

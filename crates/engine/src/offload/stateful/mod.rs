@@ -9,6 +9,7 @@ mod functions;
 pub mod headers;
 pub mod records;
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,12 +20,13 @@ use packetloom_device::{
     Queue, Shared,
 };
 use packetloom_nf::flows::{
-    By, Counts, Decision, Definition, DeviceKernel, FlowGroup, Flows, LISTED, V4, V6, WhenFull,
+    AnyEntry, By, Counts, Decision, Definition, DeviceKernel, End, Exported, Exports, FlowGroup, Flows,
+    LISTED, V4, V6, WhenFull,
 };
 use packetloom_nf::{Form, FunctionSpec};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Image, Regions};
-use packetloom_table::states::entry_bytes;
+use packetloom_table::states::{entry_bytes, header_words};
 
 use self::acls::Acl;
 pub use self::acls::Decided;
@@ -33,6 +35,7 @@ use self::records::{Answer, Ipv6Addresses, Needs, Record};
 use super::accelerator::late;
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
+use crate::pipeline::StateId;
 use crate::state::Held;
 
 const PACKETS: &str = include_str!("packets.kernel.c");
@@ -64,13 +67,23 @@ const FULL: [(&str, WhenFull); 3] = [
     ("FULL_PASSES", WhenFull::PassNew),
 ];
 
-/// What flows may be by, as kernels have it.
-const BY: [(&str, By); 4] = [
-    ("BY_FIVE_TUPLE", By::FiveTuple),
-    ("BY_SOURCE", By::Source),
-    ("BY_INITIATOR", By::Initiator),
-    ("BY_CONNECTION", By::Connection),
-];
+/// What flows may be by, as kernels have it: those of all packets, and of those that a meter counts, in all framings or in basic ones.
+const BY: [&str; 6] =
+    ["BY_FIVE_TUPLE", "BY_SOURCE", "BY_INITIATOR", "BY_CONNECTION", "BY_METERED", "BY_METERED_BASIC"];
+
+fn name_of_by(definition: &Definition, exports: Option<Exports>) -> &'static str {
+    match (definition.by, exports) {
+        (_, Some(Exports { all_framings: true, .. })) => "BY_METERED",
+        (_, Some(_)) => "BY_METERED_BASIC",
+        (By::FiveTuple | By::VlanFiveTuple, None) => "BY_FIVE_TUPLE",
+        (By::Source, None) => "BY_SOURCE",
+        (By::Initiator, None) => "BY_INITIATOR",
+        (By::Connection, None) => "BY_CONNECTION",
+    }
+}
+
+/// Exports of a packet at most, by each function that exports; and bits of notes that say which there are.
+const EXPORTS: u32 = 2;
 
 packetloom_device::arguments! {
     /// What kernels that partition take.
@@ -132,9 +145,15 @@ packetloom_device::arguments! {
         summaries: write u64 [..],
         turn: u32,
         leaves: u32,
+        /// Where functions export, and what those look at beside records.
+        exports: write u64 [packets * export_words],
+        details: read u64 [packets * detail_words],
+        first_number: u64,
         packets: host,
         wides: host,
         counters: host,
+        export_words: host,
+        detail_words: host,
     } where packets <= tiles * tile_items
 }
 
@@ -147,6 +166,37 @@ packetloom_device::arguments! {
         count: host,
     }
 }
+
+packetloom_device::arguments! {
+    /// What `sweep` takes.
+    struct SweepArguments as SWEEP_PARAMETERS {
+        tags: read u32 [places / 4],
+        entries: write u64 [places * words],
+        /// Entries, and words of each.
+        places: u32,
+        words: u32,
+        key_words: u32,
+        state_words: u32,
+        now: u64,
+        timeout: u64,
+        exports: write u64 [rows * export_words],
+        found: write u32 [1],
+        rows: u32,
+        export_words: u32,
+    }
+}
+
+/// Flows that are exported at a time by a sweep.
+const SWEPT: usize = 4096;
+
+/// Memory for what a sweep exports, and how many that are.
+#[derive(Debug)]
+struct Sweep {
+    kernel: Vouched<SweepArguments<'static>>,
+    exports: Memory,
+    found: Memory,
+}
+
 /// Bytes of what a device keeps that are copied here at a time, and how long that may take before the device counts as one that hangs.
 const CHUNK: usize = 4 << 20;
 const READ_LIMIT: Duration = Duration::from_secs(60);
@@ -237,6 +287,20 @@ struct Stage {
     /// Their places in the chain, with their kernels and where their state is; a function that remembers flows is there twice. An access list that keeps
     /// none has the part of the function before it, which has seen the flow when the list is asked.
     functions: Vec<(usize, DeviceKernel, Part)>,
+    /// The first bit of notes that say what its function exports, where it does: it is the only one then.
+    exports_note: Option<u32>,
+}
+
+/// A function that exports, as the host takes it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exporter {
+    /// Its place in the chain.
+    pub(super) function: usize,
+    /// The definition that it has to itself.
+    definition: usize,
+    /// The words of its state.
+    words: usize,
+    note: u32,
 }
 
 impl Stage {
@@ -324,6 +388,9 @@ pub struct Stateful {
     counters: Vec<[usize; 2]>,
     counter_count: usize,
     lists: Lists,
+    exporters: Vec<Exporter>,
+    /// Where any function exports.
+    sweep: Option<Sweep>,
     room: u32,
     groups: u32,
 }
@@ -373,6 +440,10 @@ pub struct Buffers<'a> {
     pub wide_answers: Buffer<'a>,
     /// For each of the [access lists](Stateful::acls) a word for each packet.
     pub first: Buffer<'a>,
+    /// [`Stateful::export_words`] and [`Stateful::detail_words`] for each packet.
+    pub exports: Buffer<'a>,
+    /// As that.
+    pub details: Buffer<'a>,
     /// Packets that there is room for in each.
     pub room: u32,
     /// Whether any packet may be IPv6.
@@ -412,6 +483,18 @@ pub fn offloadable(functions: &[Arc<dyn FunctionSpec>], layout: &Layout) -> usiz
     if layout.parts[..count].iter().all(Option::is_none) { 0 } else { count }
 }
 
+/// Why a function stays on cores, with those behind it, where it is one that devices run otherwise.
+pub(crate) fn why_on_cores(functions: &[Arc<dyn FunctionSpec>], index: usize) -> Option<&'static str> {
+    let Form::PerFlow(per_flow) = functions.get(index)?.form() else { return None };
+    match per_flow.kernel() {
+        None => per_flow.only_on_cores(),
+        Some(kernel) => {
+            let is_behind = functions[..index].iter().any(|function| function.rewrites());
+            (kernel.exports.is_some() && is_behind).then_some("a function before it rewrites headers")
+        }
+    }
+}
+
 /// Definitions that the first functions use.
 pub(crate) fn definitions(layout: &Layout, count: usize) -> usize {
     let parts = layout.parts[..count].iter().flatten();
@@ -428,6 +511,24 @@ fn takes_elephants(shape: &Shape, stage: &Stage) -> bool {
 fn summary_words(shape: &Shape, stages: &[Stage]) -> usize {
     let stages = stages.iter().filter(|stage| takes_elephants(shape, stage));
     stages.filter_map(Stage::summary_words).max().unwrap_or(0)
+}
+
+/// Words of a packet's details.
+const DETAIL_WORDS: usize = 4;
+/// Words of an export at most.
+const MAX_EXPORT: usize = 64;
+
+/// Words of an export: why, and what an entry has; an even number.
+fn export_words(tables: &[Tables], stages: &[Stage]) -> usize {
+    let exporting = stages.iter().filter(|stage| stage.exports_note.is_some());
+    let words = exporting.map(|stage| 1 + header_words(V6) + tables[stage.definition].words);
+    words.max().unwrap_or(1).next_multiple_of(2)
+}
+
+/// Whether any function looks at details.
+fn has_details(stages: &[Stage]) -> bool {
+    let mut kernels = stages.iter().flat_map(|stage| &stage.functions).map(|(_, kernel, _)| kernel);
+    kernels.any(|kernel| kernel.exports.is_some_and(|exports| exports.details))
 }
 
 /// Words of an entry, the most of any definition; an even number.
@@ -473,7 +574,13 @@ fn split(functions: &[Arc<dyn FunctionSpec>], layout: &Layout, count: usize) -> 
             kernel.add_note(note);
             split.find_rules(index, main.definition, note);
         }
+        let exports_note = kernel.exports.map(|_| split.note(EXPORTS));
+        // The keys of its flows are those of packets as they come to it.
+        split.is_parted |= exports_note.is_some() && split.rewritten.is_some();
         split.add(index, kernel, main);
+        if let Some(stage) = split.stages.last_mut() {
+            stage.exports_note = exports_note;
+        }
         if function.rewrites() {
             // What it hands out are packets between two rewrites, of which answers have the last one only.
             let logs = |acl: &acls::Place| functions[acl.function].hands_out();
@@ -526,6 +633,7 @@ impl Split {
                 definition: part.definition,
                 is_first: part.is_first,
                 functions: vec![(index, kernel, part)],
+                exports_note: None,
             }),
         }
     }
@@ -584,12 +692,24 @@ impl Stateful {
         let kernels = stages.iter().flat_map(|stage| &stage.functions);
         let listing: Vec<_> =
             kernels.filter(|(_, kernel, _)| kernel.lists).map(|(index, ..)| *index).collect();
+        let exporters = stages.iter().filter_map(|stage| {
+            let (function, kernel, part) = stage.functions.first()?;
+            let (definition, words) = (part.definition, kernel.words);
+            Some(Exporter { function: *function, definition, words, note: stage.exports_note? })
+        });
+        let exporters: Vec<_> = exporters.collect();
         let acls = acls.into_iter().map(|place| Acl::new(device, &*functions[place.function], place));
         let acls = acls.collect::<Result<Vec<_>, _>>()?;
         let [partitions, judges] =
             programs(&shape, (&stages, &acls), &tables, &counters, &begins, (named, indexed), &listing);
         let mut partitions = device.build(&partitions)?;
-        let settle = partitions.split_off(tables.len()).pop();
+        let mut others = partitions.split_off(tables.len()).into_iter();
+        let settle = if listing.is_empty() { None } else { others.next() };
+        let sweep = others.next().map(|kernel| -> Result<_, Error> {
+            let exports = device.memory(SWEPT * export_words(&tables, &stages) * size_of::<u64>())?;
+            Ok(Sweep { kernel: vouch(kernel)?, exports, found: device.zeros(size_of::<u32>())? })
+        });
+        let sweep = sweep.transpose()?;
         let partitions = partitions.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
         let judges = device.build(&judges)?.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
         let mut judges = judges.into_iter();
@@ -618,6 +738,8 @@ impl Stateful {
             counters,
             counter_count,
             lists: Lists::new(device, listing, room, settle)?,
+            exporters,
+            sweep,
             room,
             groups: description.units * per_unit.max(1),
             steps,
@@ -641,7 +763,47 @@ impl Stateful {
     pub fn needs(&self) -> Needs {
         let connections = self.tables.iter().any(|tables| tables.definition.by == By::Connection);
         let mut kernels = self.stages.iter().flat_map(|stage| &stage.functions).map(|(_, kernel, _)| kernel);
-        Needs { connections, dscps: kernels.any(|kernel| kernel.dscps) }
+        let dscps = kernels.any(|kernel| kernel.dscps);
+        Needs { connections, dscps, details: self.detail_words() > 0, exports: !self.exporters.is_empty() }
+    }
+
+    /// Words of what functions export with a packet, at most.
+    pub fn export_words(&self) -> usize {
+        self.exporters.len() * EXPORTS as usize * export_words(&self.tables, &self.stages)
+    }
+
+    /// Words of a packet's details, if functions look at them.
+    pub fn detail_words(&self) -> usize {
+        if has_details(&self.stages) { DETAIL_WORDS } else { 0 }
+    }
+
+    /// Functions that export.
+    pub(super) fn exporters(&self) -> &[Exporter] {
+        &self.exporters
+    }
+
+    /// What such a function has exported with a packet, by its answer: `read` is asked for so many words, from so many on of the packet's.
+    pub(super) fn exported(
+        &self,
+        number: usize,
+        answer: &Answer,
+        is_v6: bool,
+        mut read: impl FnMut(usize, &mut [u64]),
+        mut each: impl FnMut(Exported, AnyEntry<'_>, &[u64]),
+    ) {
+        let Exporter { words, note, .. } = self.exporters[number];
+        let stride = export_words(&self.tables, &self.stages);
+        let mut export = [0u64; MAX_EXPORT];
+        for when in (0..EXPORTS).filter(|when| answer.has_note(note + when)) {
+            let key_words = if is_v6 { V6 } else { V4 };
+            let export = &mut export[..1 + header_words(key_words) + words];
+            read((number * EXPORTS as usize + when as usize) * stride, export);
+            let [why, entry @ ..] = export else { unreachable!("there is why") };
+            // What is none cannot be: kernels write what they were told.
+            if let Some(why) = Exported::of_number(*why) {
+                each(why, AnyEntry::saved(entry, key_words), &entry[header_words(key_words)..]);
+            }
+        }
     }
 
     /// Access lists among its functions, which find a rule for each packet.
@@ -725,6 +887,19 @@ impl Stateful {
     ) -> Result<(), Error> {
         self.partition(queue, partition, buffers, packets)?;
         self.judge(queue, partition, buffers, since)
+    }
+
+    /// The same of packets whose times are as they are, the first of which has this number in the run.
+    pub(super) fn launch_numbered(
+        &self,
+        queue: &mut Queue,
+        partition: &mut Partition,
+        buffers: &Buffers<'_>,
+        packets: u32,
+        first_number: u64,
+    ) -> Result<(), Error> {
+        self.partition(queue, partition, buffers, packets)?;
+        self.judge_with(queue, partition, buffers, (0, first_number), self.groups)
     }
 
     /// Partitions a batch of so many packets by their flows, and finds the rules of access lists before and among the first ones that share entries: what
@@ -820,7 +995,7 @@ impl Stateful {
         buffers: &Buffers<'_>,
         since: u64,
     ) -> Result<(), Error> {
-        self.judge_with(queue, partition, buffers, since, self.groups)
+        self.judge_with(queue, partition, buffers, (since, 0), self.groups)
     }
 
     /// Judges it with so many groups at most, where others are to run beside them.
@@ -829,7 +1004,7 @@ impl Stateful {
         queue: &mut Queue,
         partition: &Partition,
         buffers: &Buffers<'_>,
-        since: u64,
+        numbers: (u64, u64),
         groups: u32,
     ) -> Result<(), Error> {
         self.check(partition, buffers, partition.packets)?;
@@ -837,7 +1012,7 @@ impl Stateful {
             return Ok(());
         }
         for number in 0..self.stages.len() {
-            self.judge_stage(queue, partition, buffers, since, number, groups)?;
+            self.judge_stage(queue, partition, buffers, numbers, number, groups)?;
             self.find_rules(queue, partition, buffers, number + 1)?;
         }
         let Lists { functions, memory, words, settle } = &self.lists;
@@ -855,7 +1030,7 @@ impl Stateful {
         queue: &mut Queue,
         partition: &Partition,
         buffers: &Buffers<'_>,
-        since: u64,
+        (since, first_number): (u64, u64),
         number: usize,
         at_most: u32,
     ) -> Result<(), Error> {
@@ -900,9 +1075,14 @@ impl Stateful {
                 summaries: (&self.summaries).into(),
                 turn,
                 leaves: steps.is_some().into(),
+                exports: buffers.exports,
+                details: buffers.details,
+                first_number,
                 packets: packets.into(),
                 wides,
                 counters: self.counter_count as u64,
+                export_words: self.export_words() as u64,
+                detail_words: self.detail_words() as u64,
             };
             for (step, groups) in
                 steps.into_iter().flatten().zip([at_most, MAX_ELEPHANTS.min(at_most), at_most])
@@ -940,7 +1120,9 @@ impl Stateful {
             && self.needs().wides(room) * size_of::<Ipv6Addresses>() <= buffers.wide.len()
             && room * size_of::<Answer>() <= buffers.answers.len()
             && room * size_of::<Ipv6Addresses>() <= buffers.wide_answers.len()
-            && room * self.acls.len() * size_of::<u32>() <= buffers.first.len();
+            && room * self.acls.len() * size_of::<u32>() <= buffers.first.len()
+            && room * self.export_words() * size_of::<u64>() <= buffers.exports.len()
+            && room * self.detail_words() * size_of::<u64>() <= buffers.details.len();
         if fits {
             return Ok(());
         }
@@ -954,6 +1136,64 @@ impl Stateful {
     /// Where the device fails.
     pub fn state(&self, queue: &mut Queue) -> Result<State, Error> {
         self.state_in(queue, &self.kept())
+    }
+
+    /// Exports the states of functions that export in entries that are dead at a time, with no batch away: of which function, and the rest as
+    /// [`Stateful::exported`] has it.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub(super) fn sweep(
+        &self,
+        queue: &mut Queue,
+        now: u64,
+        mut each: impl FnMut(&Exporter, Exported, AnyEntry<'_>, &[u64]),
+    ) -> Result<(), Error> {
+        let Some(Sweep { kernel, exports, found }) = &self.sweep else { return Ok(()) };
+        let stride = export_words(&self.tables, &self.stages);
+        let mut rows = Vec::new();
+        for exporter in &self.exporters {
+            let tables = &self.tables[exporter.definition];
+            let Some(timeout) = tables.definition.timeout.limit() else { continue };
+            for (version, key_words) in [V4, V6].into_iter().enumerate() {
+                loop {
+                    queue.write(found, 0, &[0; size_of::<u32>()])?;
+                    let arguments = SweepArguments {
+                        tags: (&tables.tags[version]).into(),
+                        entries: (&tables.entries[version]).into(),
+                        places: tables.regions.places() as u32,
+                        words: tables.entry_words[version] as u32,
+                        key_words: key_words as u32,
+                        state_words: exporter.words as u32,
+                        now,
+                        timeout,
+                        exports: exports.into(),
+                        found: found.into(),
+                        rows: SWEPT as u32,
+                        export_words: stride as u32,
+                    };
+                    queue.launch(kernel, self.groups, &arguments)?;
+                    let mut count = [0u32];
+                    queue.read(found, 0, bytemuck::cast_slice_mut(&mut count))?;
+                    let here = (count[0] as usize).min(SWEPT);
+                    rows.resize(here * stride, 0u64);
+                    queue.read(exports, 0, bytemuck::cast_slice_mut(&mut rows))?;
+                    let entry = 1..1 + header_words(key_words) + exporter.words;
+                    let mut rows: Vec<_> = rows.chunks_exact(stride).map(|row| &row[entry.clone()]).collect();
+                    // In the order of their last packets, and of flows: entries are anywhere.
+                    rows.sort_unstable_by_key(|entry| (entry[key_words], &entry[..key_words]));
+                    for entry in rows {
+                        let state = &entry[header_words(key_words)..];
+                        let why = Exported::State(End::Expired);
+                        each(exporter, why, AnyEntry::saved(entry, key_words), state);
+                    }
+                    if count[0] as usize <= SWEPT {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The memory of what it keeps.
@@ -1025,16 +1265,18 @@ impl Stateful {
         for (number, index) in self.lists.functions.iter().enumerate() {
             functions[*index].extend(self.lists.read(queue, &snapshot.lists, number)?);
         }
-        Ok(State { definitions, functions })
+        Ok(State { definitions, functions, gone: HashSet::new() })
     }
 
-    /// Begins with these flows of its definitions, and what was counted of them, in place of all that it keeps; what it keeps then.
+    /// Begins with these flows of its definitions, and what was counted of them, in place of all that it keeps; what it keeps then, and for which
+    /// flows of each definition it has no room.
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn restore(&self, queue: &mut Queue, held: &[Held]) -> Result<State, Error> {
-        let definitions = self.tables.iter().zip(held).map(|(tables, held)| tables.restore(queue, held));
-        let definitions = definitions.collect::<Result<Vec<_>, Error>>()?;
+    pub fn restore(&self, queue: &mut Queue, held: &[Held]) -> Result<(State, Vec<Left>), Error> {
+        let restored = self.tables.iter().zip(held).map(|(tables, held)| tables.restore(queue, held));
+        let restored = restored.collect::<Result<Vec<_>, Error>>()?;
+        let (definitions, left): (Vec<_>, Vec<_>) = restored.into_iter().unzip();
         let mut counted = vec![0u64; self.counter_count];
         for (own, kept) in counted[self.counts_at()..].chunks_exact_mut(4).zip(&definitions) {
             let Counts { created, expired, evicted, refused } = kept.counts;
@@ -1042,7 +1284,7 @@ impl Stateful {
         }
         queue.write(&self.counted, 0, bytemuck::cast_slice(&counted))?;
         self.lists.clear(queue)?;
-        Ok(State { definitions, functions: Vec::new() })
+        Ok((State { definitions, ..State::default() }, left))
     }
 
     /// Where among all counters those of tables begin.
@@ -1067,7 +1309,12 @@ pub struct State {
     definitions: Vec<Kept>,
     /// What functions counted and listed.
     pub functions: Vec<Vec<u64>>,
+    /// States that were exported since.
+    pub(crate) gone: HashSet<StateId>,
 }
+
+/// Flows of a definition for which a device has no room: of IPv4 and IPv6 as [`Flows::save`] has them, with so many words of functions.
+pub(crate) type Left = ([Vec<u64>; 2], usize);
 
 #[derive(Clone, Debug)]
 struct Kept {
@@ -1078,12 +1325,18 @@ struct Kept {
 }
 
 impl State {
-    /// Puts the flows of a definition into tables of this machine.
-    pub fn put_into(&self, definition: usize, flows: &mut Flows) {
+    /// Puts those of the flows of a definition into tables of this machine that are there; shows those for which there is no room.
+    pub fn put_into<'a>(
+        &'a self,
+        definition: usize,
+        flows: &mut Flows,
+        is_there: impl Fn(AnyEntry<'_>) -> bool,
+        on_gone: impl FnMut(AnyEntry<'a>),
+    ) {
         let Some(Kept { entries: [v4, v6], words, counts }) = self.definitions.get(definition) else {
             return;
         };
-        flows.take_over([v4, v6], *words, *counts);
+        flows.take_over([v4, v6], *words, *counts, is_there, on_gone);
     }
 
     /// For each definition its flows apart from the device, as [`Flows::save`] has them, and what was counted.
@@ -1116,14 +1369,16 @@ impl Tables {
     }
 
     /// Puts flows in that were saved, in the place of all.
-    fn restore(&self, queue: &mut Queue, held: &Held) -> Result<Kept, Error> {
+    fn restore(&self, queue: &mut Queue, held: &Held) -> Result<(Kept, Left), Error> {
         if held.entries.iter().all(Vec::is_empty) {
             // The device clears them by itself.
             let Self { tags, entries, held: counts, .. } = self;
             let memory = tags.iter().chain(entries).chain(counts);
             memory.into_iter().try_for_each(|memory| queue.clear(memory))?;
             queue.finish()?;
-            return Ok(Kept { entries: [Vec::new(), Vec::new()], words: self.words, counts: held.counts });
+            let entries = [Vec::new(), Vec::new()];
+            let kept = Kept { entries, words: self.words, counts: held.counts };
+            return Ok((kept, Left::default()));
         }
         let (words, flows, [v4, v6]) = (self.words, self.definition.max_flows, self.entry_words);
         let (v4, v4_gone) = Image::new::<V4>(&held.entries[0], words, v4, flows, self.seeds);
@@ -1133,8 +1388,9 @@ impl Tables {
             queue.write(&self.entries[version], 0, bytemuck::cast_slice(&image.entries))?;
             queue.write(&self.held[version], 0, bytemuck::cast_slice(&image.held))?;
         }
-        let counts = Counts { evicted: held.counts.evicted + v4_gone + v6_gone, ..held.counts };
-        Ok(Kept { entries: [v4.entries, v6.entries], words, counts })
+        let gone = v4_gone.len() / (header_words(V4) + words) + v6_gone.len() / (header_words(V6) + words);
+        let counts = Counts { evicted: held.counts.evicted + gone as u64, ..held.counts };
+        Ok((Kept { entries: [v4.entries, v6.entries], words, counts }, ([v4_gone, v6_gone], words)))
     }
 }
 
@@ -1220,25 +1476,39 @@ fn programs(
     defines.extend(Decision::defines());
     defines.extend(FULL.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
     let number = |name: &str, value: usize| (name.to_owned(), format!("{value}u"));
-    let by = |tables: &Tables| {
-        BY.iter().find(|(_, by)| *by == tables.definition.by).map_or("BY_FIVE_TUPLE", |(name, _)| name)
+    let by = |number: usize| {
+        let stage = stages.iter().find(|stage| stage.definition == number);
+        let exports = stage.and_then(|stage| stage.functions.first()?.1.exports);
+        name_of_by(&tables[number].definition, exports)
     };
-    defines.extend(BY.iter().zip(0..).map(|((name, _), number)| ((*name).into(), format!("{number}u"))));
-    let each_definition =
-        (0..).zip(tables).map(|(index, tables): (u32, _)| format!("D({index}, {})", by(tables)));
+    defines.extend(BY.iter().zip(0..).map(|(name, number)| ((*name).into(), format!("{number}u"))));
+    defines.extend(Exported::defines());
+    let each_definition = (0..tables.len()).map(|index| format!("D({index}, {})", by(index)));
     let each_stage = (0..).zip(stages).map(|(index, stage): (u32, _)| {
         let own = &tables[stage.definition];
         let mask = stage.functions.iter().fold(0u64, |mask, (_, _, part)| mask | 1 << part.at.function);
         format!(
             "S({index}, {}, {}, {}, {}u, {}u, (u64){mask}u << STATES_FUNCTIONS)",
             stage.definition,
-            by(own),
+            by(stage.definition),
             u32::from(stage.is_first),
             own.entry_words[0],
             own.entry_words[1],
         )
     });
     let each_stage: Vec<_> = each_stage.collect();
+    let mut exporters = 0;
+    for (index, stage) in stages.iter().enumerate() {
+        let [exporter, note, words] = match stage.exports_note {
+            Some(note) => {
+                exporters += 1;
+                [exporters - 1, note, tables[stage.definition].words as u32]
+            }
+            None => [u32::MAX, 0, 0],
+        };
+        let names = ["EXPORTER", "EXPORTS_NOTE", "EXPORT_WORDS"].into_iter().zip([exporter, note, words]);
+        defines.extend(names.map(|(name, value)| (format!("{name}_{index}"), format!("{value}u"))));
+    }
     let of_elephants = stages.iter().zip(&each_stage).filter(|(stage, _)| takes_elephants(shape, stage));
     let of_elephants: Vec<_> = of_elephants.map(|(_, text)| text.as_str()).collect();
     defines.extend([
@@ -1252,6 +1522,7 @@ fn programs(
         PartitionArguments::define(),
         Judge::define(),
         Settle::define(),
+        SweepArguments::define(),
         number("KEY_PORTS", KeyBits::PORTS.0.into()),
         number("KEY_ICMP", KeyBits::ICMP.0.into()),
         number("KEY_TCP_FLAGS", KeyBits::TCP_FLAGS.0.into()),
@@ -1266,6 +1537,9 @@ fn programs(
         number("RULES_BEFORE", acls.iter().filter(|acl| acl.place.stage == 0).count()),
         number("LISTS", listing.len()),
         number("LISTED", LISTED),
+        number("EXPORTERS", exporters as usize),
+        number("EXPORT_WORDS", export_words(tables, stages)),
+        number("EXPORT_DETAILS", has_details(stages).into()),
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),
@@ -1319,6 +1593,7 @@ fn programs(
     let partitions =
         PARTITIONS.iter().take(tables.len()).map(|name| Entry::of::<PartitionArguments<'_>>(name));
     let partitions = partitions.chain((!listing.is_empty()).then_some(Entry::of::<Settle<'_>>("settle")));
+    let partitions = partitions.chain((exporters > 0).then_some(Entry::of::<SweepArguments<'_>>("sweep")));
     let judges = stages.iter().enumerate().flat_map(|(number, stage)| {
         let steps = if takes_elephants(shape, stage) { &STEPS[..] } else { &[] };
         [&JUDGES].into_iter().chain(steps).flatten().map(move |names| names[number])

@@ -25,6 +25,12 @@ typedef struct {
   u32 notes;
   /* What a function says of it that lists it, or 0. */
   u32 listed;
+  /* For functions that export, beside it: its number in the run, its details, its flow's key; where exports are written, and noted. */
+  u64 number;
+  GLOBAL const u64 *details;
+  PRIVATE const u64 *key;
+  GLOBAL u64 *exports;
+  u32 exports_note;
 } Packet;
 
 #define END_SOURCE 1u
@@ -102,8 +108,19 @@ FUNCTION u64 flow_hash(PRIVATE const u64 *a, PRIVATE const u64 *b, u64 rest, u64
   return states_fold(hash ^ seed, 0x9e3779b97f4a7c15);
 }
 
-/* What a packet is to its flow: other than a member only where flows are by connection. */
+/* Whether a meter counts a packet, which may be in a framing that is not basic or must not. */
+FUNCTION u32 packet_is_metered(PRIVATE const Packet *packet, u32 by) {
+  u32 protocol = packet->rest & 0xff;
+  u32 is_other_framing = by == BY_METERED_BASIC && (packet->kind >> RECORD_OTHER_FRAMING & 1);
+  return !is_other_framing && (protocol == PROTOCOL_TCP || protocol == PROTOCOL_UDP || protocol == PROTOCOL_SCTP ||
+                               protocol == PROTOCOL_ICMP || protocol == PROTOCOL_ICMPV6);
+}
+
+/* What a packet is to its flow: other than a member only where flows are by connection, or a meter's. */
 FUNCTION u32 packet_role(PRIVATE const Packet *packet, u32 by) {
+  if (by == BY_METERED || by == BY_METERED_BASIC) {
+    return packet_is_metered(packet, by) ? ROLE_MEMBER : ROLE_UNTRACKED;
+  }
   return by == BY_CONNECTION ? packet->kind >> RECORD_ROLE & 3 : ROLE_MEMBER;
 }
 
@@ -120,6 +137,28 @@ FUNCTION u32 packet_is_reply(PRIVATE const Packet *packet) {
 
 /* Words of a key. */
 #define KEY_WORDS(is_v6) ((is_v6) ? 5u : 2u)
+
+/*
+ * Exports: what functions hand out of flows that end when a packet comes. There is room for two of a packet: of a flow that ends before it is
+ * added, its own one or another one that goes for it, or of a packet for which there is no room; and of its own one, which ends with it. Each
+ * is why, and what an entry has: key, time, state.
+ */
+#define ENDED_BEFORE 0u
+#define ENDED_WITH 1u
+
+/* Exports the state of a packet's own flow. */
+FUNCTION void packet_end(PRIVATE Packet *packet, u32 when, u32 why, PRIVATE const u64 *state, u32 words) {
+  GLOBAL u64 *to = packet->exports + when * EXPORT_WORDS;
+  u32 key_words = KEY_WORDS(packet->is_v6);
+  to[0] = why;
+  for (u32 i = 0; i < key_words; i++) {
+    to[1 + i] = packet->key[i];
+  }
+  for (u32 i = 0; i < words; i++) {
+    to[2 + key_words + i] = state[i];
+  }
+  packet->notes |= 1u << (packet->exports_note + when);
+}
 
 /* A packet's flow, and which end sent the packet. */
 FUNCTION void packet_flow(PRIVATE Packet *packet, GLOBAL const Ipv6Addresses *wide, u32 by, u32 is_v6, PRIVATE u64 *key) {

@@ -10,6 +10,7 @@
 //! | 1 | [`IS_V6`] |
 //! | 2 | [`ROLE`]: what it is to its connection, as [`role`] numbers it; 0, a member, where no definition is by connection |
 //! | 1 | [`FROM_A`], where the next ones are not 0: whether endpoint `a` of that connection sent it ([`Connection::from_a`]) |
+//! | 1 | [`OTHER_FRAMING`]: its framing is not basic |
 //! | 24 | from bit 8 on, if it takes part, [`CONNECTION`]: the place of its connection's key among the [`Ipv6Addresses`]s; 0 where the connection is that of its 5-tuple |
 //! | 8 | from bit 8 on, if it takes no part, [`VERDICT`]: the code of its verdict |
 //!
@@ -18,6 +19,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use packetloom_nf::flows::{connection_of, key_words};
+use packetloom_nf::meter::details_of;
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{
     Address, Batch, Connection, Dscp, End, Headers, Key, MatchKey4, MatchKey6, Rewrite, Role, Timestamp,
@@ -34,6 +36,8 @@ pub const IS_V6: u32 = 1 << 1;
 pub const ROLE: u32 = 2;
 /// Where it says which end of its connection sent it.
 pub const FROM_A: u32 = 4;
+/// Where it says whether its framing is not basic.
+pub const OTHER_FRAMING: u32 = 5;
 /// Where the place of its connection begins.
 pub const CONNECTION: u32 = 8;
 /// Where its verdict begins, if it takes no part.
@@ -63,6 +67,7 @@ pub fn defines() -> impl Iterator<Item = (String, String)> {
         ("RECORD_IS_V6", IS_V6),
         ("RECORD_ROLE", ROLE),
         ("RECORD_FROM_A", FROM_A),
+        ("RECORD_OTHER_FRAMING", OTHER_FRAMING),
         ("RECORD_CONNECTION", CONNECTION),
         ("RECORD_VERDICT", VERDICT),
     ];
@@ -77,6 +82,10 @@ pub struct Needs {
     pub connections: bool,
     /// Their DSCPs.
     pub dscps: bool,
+    /// What functions that export look at beside: [`details_of`].
+    pub details: bool,
+    /// Their numbers in the run, and memory for what is exported: functions do.
+    pub exports: bool,
 }
 
 impl Needs {
@@ -180,16 +189,19 @@ pub struct Records {
     pub wide: Vec<Ipv6Addresses>,
     /// The keys of connections that are not those of a packet's 5-tuple, two for each.
     pub connections: Vec<Ipv6Addresses>,
+    /// The details of packets, where they are needed.
+    pub details: Vec<[u64; 4]>,
 }
 
 impl Records {
     /// Takes those of a batch in place of what was there. Where packets' connections are needed, their keys are going to stand at
     /// `connections_at` and behind, among the [`Ipv6Addresses`]s of all packets.
     pub fn take(&mut self, batch: &Batch, needs: Needs, connections_at: u32) {
-        let Self { packets, wide, connections } = self;
+        let Self { packets, wide, connections, details } = self;
         packets.clear();
         wide.clear();
         connections.clear();
+        details.clear();
         let columns = batch.parsed().iter().zip(batch.frames()).zip(batch.verdicts());
         for ((parsed, frame), &verdict) in columns {
             let time = frame.time.as_nanos();
@@ -216,6 +228,14 @@ impl Records {
         }
         if needs.dscps {
             add_dscps(batch, packets);
+        }
+        if needs.exports {
+            for &index in batch.other_framings() {
+                packets[index as usize].kind |= 1 << OTHER_FRAMING;
+            }
+        }
+        if needs.details {
+            details.extend((0..batch.len()).map(|index| details_of(batch, index).unwrap_or_default()));
         }
     }
 }

@@ -637,7 +637,10 @@ impl Runner {
         for work in pieces.used() {
             let main = self.main();
             main.process(functions..main.len(), &mut work.batch, work.expiry)?;
-            work.take(main);
+            if let Some(expiry) = work.expiry {
+                self.sweep(expiry);
+            }
+            work.take(self.main());
         }
         let resolution = self.resolution;
         pieces.each(&self.crew, |work| work.finish(resolution));
@@ -648,6 +651,18 @@ impl Runner {
         }
         self.spare.push(pieces);
         Ok(())
+    }
+
+    /// Ends idle state on devices.
+    fn sweep(&mut self, expiry: Expiry) {
+        for unit in 0..self.used {
+            let Self { units, stages, .. } = self;
+            let main = stages[0].get_mut().unwrap_or_else(PoisonError::into_inner);
+            let swept = units[unit].judge().map_or(Ok(()), |there| there.sweep(expiry.now(), main));
+            if let Err(error) = swept {
+                self.fail(unit, &error);
+            }
+        }
     }
 
     /// Has a device begin with the flows of its functions, if it is there, with no batch away; takes them out of a state.
@@ -664,10 +679,14 @@ impl Runner {
                 there.restore(&own.definitions)
             }
         };
-        if let Err(error) = restored {
-            return self.fail(unit, &error);
-        }
+        let left = match restored {
+            Ok(left) => left,
+            Err(error) => return self.fail(unit, &error),
+        };
         of_unit.is_there = true;
+        for (definition, (entries, words)) in left.iter().enumerate() {
+            self.main().evicted(definition, entries, *words);
+        }
         match partition {
             None => {
                 for held in state.definitions.iter_mut().take(definitions) {
@@ -789,7 +808,9 @@ impl lifecycle::Runner for Runner {
         outlet.remove(self.main(), scan)
     }
 
+    /// After [`lifecycle::Runner::save`], with no batch in between.
     fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
+        (0..self.used).for_each(|unit| self.come_back(unit));
         Ok(self.main().drain_some(ending))
     }
 
