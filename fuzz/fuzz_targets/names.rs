@@ -35,10 +35,7 @@ fn finish<'a>(start: Outcome, payloads: impl Iterator<Item = (u32, &'a [u8])>) -
 }
 
 /// The values of fields.
-fn values<'a>(
-    start: Outcome<Values, FieldWatch>,
-    payloads: impl Iterator<Item = (u32, &'a [u8])>,
-) -> Values {
+fn values<'a>(start: Outcome<Values, FieldWatch>, payloads: impl Iterator<Item = (u32, &'a [u8])>) -> Values {
     let (mut outcome, mut payloads) = (start, payloads);
     let mut values = Values::new();
     loop {

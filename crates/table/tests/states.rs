@@ -417,7 +417,8 @@ fn a_table_that_grows_is_a_map() {
 #[test]
 fn a_table_that_grew_as_far_as_it_may_evicts() {
     for capacity in [1, 2, 1_024, 3_000] {
-        let mut table = States::<2>::growing(KeyForm::Whole, capacity, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
+        let mut table =
+            States::<2>::growing(KeyForm::Whole, capacity, WORDS, u64::MAX, WhenFull::Evict, SEEDS);
         let mut ended = 0;
         for number in 0..20u64 {
             let batch: Packets = (0..500).map(|flow| (500 * number + flow, number, true)).collect();
