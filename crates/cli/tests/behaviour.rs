@@ -547,7 +547,7 @@ fn benchmarks_print_one_json_object_a_line() {
     }
     assert_eq!(
         (line["packets"].as_u64(), line["batch"].as_u64(), line["device"].as_str()),
-        (Some(20_000), Some(256), Some("cpu"))
+        (Some(20_000), Some(512), Some("cpu"))
     );
 
     let folder = folder();

@@ -7,6 +7,7 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
+use std::thread;
 
 use packetloom_device::{Cache, Device, Id};
 use serde_json::Value;
@@ -378,8 +379,12 @@ fn silent_flows_leave_a_device() {
             .spawn()
             .expect("started");
         let mut stdin = child.stdin.take().expect("a pipe");
-        stdin.write_all(&capture).expect("written");
-        stdin.flush().expect("written");
+        let capture = capture.clone();
+        // Records come meanwhile, more than a pipe holds.
+        let writer = thread::spawn(move || {
+            stdin.write_all(&capture).expect("written");
+            stdin
+        });
         let mut records = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         // Of 447 records those of the last second are still there; the pipe is open.
         for _ in 0..400 {
@@ -387,7 +392,7 @@ fn silent_flows_leave_a_device() {
             let record: Value = serde_json::from_str(&record).expect("JSON");
             assert_eq!(record["flowEndReason"], 1);
         }
-        drop(stdin);
+        drop(writer.join().expect("no panic"));
         assert!(child.wait().expect("ended").success());
         assert_eq!(records.count(), 47);
     }

@@ -178,11 +178,15 @@ fn what_a_device_cannot_do_is_done_on_cores() {
 /// between the last copy and a fault.
 #[test]
 fn no_packet_is_in_two_records() {
-    let chain = meter("idle_timeout = \"20ms\"\nactive_timeout = \"200ms\"");
-    for device in devices() {
+    let alone = meter("idle_timeout = \"20ms\"\nactive_timeout = \"200ms\"");
+    let before_cores = format!("{alone}[[chain]]\nnf = \"meter\"\nmax_flows = 4000\nvlan_in_key = true\n");
+    let cases = [(&alone, 1), (&before_cores, 1), (&before_cores, 2)];
+    for (device, (chain, count)) in
+        devices().into_iter().flat_map(|device| cases.map(|case| (device.clone(), case)))
+    {
         let packets = if is_slow(&device) { 60_000 } else { 30_000 };
         let capture = traffic(packets, packets / 20, 24);
-        let expected = totals(&oracle(&chain, &capture).records);
+        let expected = totals(&oracle(chain, &capture).records);
         let settings = format!("{}\nmax_latency = \"1us\"\ndevice_copy_every = \"10ms\"", name_of(&device));
         let faults = Faults::new();
         let mut away = Away::new(&faults);
@@ -194,9 +198,9 @@ fn no_packet_is_in_two_records() {
                 faults.at_random(1, chances);
             }
         };
-        let devices = vec![device.with_faults(&faults)];
+        let devices = vec![device.with_faults(&faults); count];
         let how = How { each: Some(Box::new(each)), settings: &settings, devices, ..How::default() };
-        let (found, shares, notices) = results(&chain, &capture, how);
+        let (found, shares, notices) = results(chain, &capture, how);
         let shares = shares.expect("a device was used");
         eprintln!("{settings}: {shares:?}, {} notices", notices.len());
         assert!(shares.faults > 0 && shares.device > 0 && shares.here > 0, "{shares:?}");

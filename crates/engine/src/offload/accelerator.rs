@@ -48,9 +48,10 @@ pub(crate) trait Accelerator: Send {
         Ok(Vec::new())
     }
 
-    /// Has functions here take note of states there that are over at a time, since their flows were silent for so long, with no batch away.
-    fn sweep(&mut self, now: Timestamp, pipeline: &mut Pipeline) -> Result<(), Error> {
-        let _ = (now, pipeline);
+    /// Has functions here take note of states there that are over at a time, since their flows were silent for so long, with no batch away. One
+    /// that takes longer than the limit has failed.
+    fn sweep(&mut self, now: Timestamp, limit: Duration, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let _ = (now, limit, pipeline);
         Ok(())
     }
 

@@ -296,8 +296,9 @@ impl Pipeline {
         Ok(())
     }
 
-    /// To be called when all functions are done with a batch: tells them which states are over.
-    fn leave(&mut self) {
+    /// To be called when all functions are done with a batch, or those of a part with whose tables no others do anything: tells them which
+    /// states are over.
+    pub(crate) fn leave(&mut self) {
         for stage in self.stages.iter_mut().filter(|stage| stage.ends.is_some()) {
             if let Some(definition) = stage.definition() {
                 self.tables[definition].flows().each_ended(|entry, end| stage.end(entry, end));
@@ -484,7 +485,10 @@ impl Stage {
         else {
             return None;
         };
-        let state = entry.state_words(main.at, *words).filter(|_| main.definition == definition)?;
+        if main.definition != definition {
+            return None;
+        }
+        let state = entry.state_words(main.at, *words)?;
         Some(StateId { definition, flow: entry.flow(), rank: function.rank(state) })
     }
 

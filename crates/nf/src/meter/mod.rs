@@ -123,7 +123,13 @@ impl FunctionSpec for Meter {
     }
 
     fn resume(&mut self, old: &dyn FunctionSpec) -> bool {
-        (old as &dyn Any).downcast_ref::<Self>().is_some_and(|old| self.settings == old.settings)
+        let Some(old) = (old as &dyn Any).downcast_ref::<Self>() else { return false };
+        if self.settings != old.settings {
+            return false;
+        }
+        // Records go on with their numbers.
+        self.first = old.first;
+        true
     }
 
     fn adopt(&mut self, words: &mut [u64]) -> bool {

@@ -85,8 +85,10 @@ pub(crate) struct Functions {
     /// Copies that were begun with since answers were taken, and the longest time that packets waited for one here.
     copies: u64,
     longest_copy: Duration,
-    /// The time of packets when entries were swept last.
+    /// The time of packets when entries were swept last; when that ended, and how long it took.
     swept: u64,
+    sweep_end: Instant,
+    sweep_time: Duration,
 }
 
 /// A thread that brings a copy here, of when what it copies was kept.
@@ -199,6 +201,8 @@ impl Functions {
             copies: 0,
             longest_copy: Duration::ZERO,
             swept: 0,
+            sweep_end: Instant::now(),
+            sweep_time: Duration::ZERO,
         })
     }
 
@@ -329,7 +333,7 @@ impl Place {
             connections.write(0, bytemuck::cast_slice(&notes.connections));
             details.write(0, bytemuck::cast_slice(&notes.details));
         });
-        // Those of pieces follow each other; where devices share the packets, numbers are in the same order as these.
+        // Those of pieces follow each other. Where devices share the packets, these count from the first one of a device's share.
         let number =
             pieces.iter().find(|piece| !piece.batch.is_empty()).map_or(0, |piece| piece.batch.number(0));
         self.sent = Instant::now();
@@ -548,18 +552,21 @@ impl Accelerator for Functions {
         Ok(left)
     }
 
-    fn sweep(&mut self, now: Timestamp, pipeline: &mut Pipeline) -> Result<(), Error> {
-        let now = now.as_nanos();
-        if now.abs_diff(self.swept) < SWEEP_EVERY {
+    fn sweep(&mut self, now: Timestamp, limit: Duration, pipeline: &mut Pipeline) -> Result<(), Error> {
+        let (now, begin) = (now.as_nanos(), Instant::now());
+        // Packets that were captured may come faster than they did then.
+        let is_soon = self.sweep_end.elapsed() < self.sweep_time * COPY_SHARE;
+        if is_soon || now.abs_diff(self.swept) < SWEEP_EVERY {
             return Ok(());
         }
         self.swept = now;
         let stateful = Arc::clone(&self.stateful);
         let mut gone = Vec::new();
-        let swept = stateful.sweep(&mut self.last().queue, now, |exporter, why, entry, state| {
+        let swept = stateful.sweep(&mut self.last().queue, (now, limit), |exporter, why, entry, state| {
             gone.extend(pipeline.exported(exporter.function, why, entry, state));
         });
         self.note_gone(gone);
+        (self.sweep_end, self.sweep_time) = (Instant::now(), begin.elapsed());
         swept
     }
 

@@ -1142,11 +1142,11 @@ impl Stateful {
     /// [`Stateful::exported`] has it.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// Where the device fails, or takes longer than the limit.
     pub(super) fn sweep(
         &self,
         queue: &mut Queue,
-        now: u64,
+        (now, limit): (u64, Duration),
         mut each: impl FnMut(&Exporter, Exported, AnyEntry<'_>, &[u64]),
     ) -> Result<(), Error> {
         let Some(Sweep { kernel, exports, found }) = &self.sweep else { return Ok(()) };
@@ -1173,6 +1173,11 @@ impl Stateful {
                         export_words: stride as u32,
                     };
                     queue.launch(kernel, self.groups, &arguments)?;
+                    // A copy waits without a limit.
+                    let begin = Instant::now();
+                    if !queue.finish_within(limit)? {
+                        return Err(late(begin));
+                    }
                     let mut count = [0u32];
                     queue.read(found, 0, bytemuck::cast_slice_mut(&mut count))?;
                     let here = (count[0] as usize).min(SWEPT);

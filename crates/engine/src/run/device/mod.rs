@@ -602,6 +602,8 @@ impl Runner {
         let judge = |stages: &mut Pipeline, work: &mut Work| {
             stages.extract_keys(&work.batch);
             stages.process(0..functions, &mut work.batch, None)?;
+            // Functions behind them have other tables. The next share, or what takes these tables to a device, may come before those.
+            stages.leave();
             work.take(stages);
             Ok(())
         };
@@ -658,7 +660,8 @@ impl Runner {
         for unit in 0..self.used {
             let Self { units, stages, .. } = self;
             let main = stages[0].get_mut().unwrap_or_else(PoisonError::into_inner);
-            let swept = units[unit].judge().map_or(Ok(()), |there| there.sweep(expiry.now(), main));
+            let limit = units[unit].supervisor.limit();
+            let swept = units[unit].judge().map_or(Ok(()), |there| there.sweep(expiry.now(), limit, main));
             if let Err(error) = swept {
                 self.fail(unit, &error);
             }
