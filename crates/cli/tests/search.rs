@@ -897,7 +897,7 @@ fn places_of_chains_are_names_or_lists() {
         ("[]", "expected one at least"),
         (
             "[\"http.uri\", \"http.url\"]",
-            "\"http.url\" is no place to look in; expected auto, payload, http.method",
+            "\"http.url\" is no place to look in; expected auto alone, or some of payload, http.method",
         ),
         ("[\"auto\"]", "\"auto\" is no place"),
         ("\"http.uri,http.host\"", "is no place to look in"),

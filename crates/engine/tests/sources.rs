@@ -25,7 +25,7 @@ use support::traffic;
 const AHEAD: i64 = 7_000_000_000_000;
 
 /// Packets of the first batch, or more.
-const FIRST: u64 = 1_024;
+const FIRST: u64 = 1_536;
 const HOUR: u64 = 3_600_000_000_000;
 
 /// An interface by which some packets come, and none after that.

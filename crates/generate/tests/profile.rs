@@ -228,6 +228,16 @@ fn addresses_are_made_up_or_those_of_the_profile() {
     // A thousand flows of the same ports and times are a thousand flows.
     let many = "0,9,4,6,40000,443,2,80,1,40\n".repeat(1000) + &"0,9,6,17,53,53,1,80,1,90\n".repeat(1000);
     assert_eq!(count(&self::packets(&many)).len(), 2000);
+    // So are those of one source, in either version of IP.
+    for (version, address) in [(4, "192.0.2.1"), (6, "2001:db8::1")] {
+        let many = format!("{address},,0,0,{version},17,53,53,1,80,0,0\n").repeat(300);
+        let profile = Profile::read(format!("{header}\n{many}").as_bytes(), "p.csv").expect("a profile");
+        assert_eq!(
+            count(&support::packets(&file(profile, &ProfileOptions::default()), 0)).len(),
+            300,
+            "{address}"
+        );
+    }
 }
 
 #[test]

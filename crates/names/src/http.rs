@@ -209,7 +209,7 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 pub(crate) fn behind_request(bytes: &[u8]) -> Option<&[u8]> {
     // The request line, or a part of a line.
     let (_, mut rest) = split_line(bytes)?;
-    let (mut length, mut is_chunked) = (None, false);
+    let (mut length, mut last_coding) = (None, None);
     loop {
         let (line, behind) = split_line(rest)?;
         rest = behind;
@@ -226,11 +226,15 @@ pub(crate) fn behind_request(bytes: &[u8]) -> Option<&[u8]> {
                 return None;
             }
         }
-        // Chunked is the last coding, if it is one.
-        is_chunked |= value_of(line, b"transfer-encoding:")
-            .is_some_and(|value| value.to_ascii_lowercase().ends_with(b"chunked"));
+        let codings = value_of(line, b"transfer-encoding:").map(|value| value.split(|&byte| byte == b','));
+        last_coding = codings.and_then(|mut codings| codings.next_back()).or(last_coding);
     }
-    if is_chunked { behind_chunks(rest) } else { rest.get(length.unwrap_or(0)..) }
+    match last_coding {
+        Some(coding) if coding.trim_ascii().eq_ignore_ascii_case(b"chunked") => behind_chunks(rest),
+        // Nobody can tell where such a body ends (RFC 9112 section 6.3).
+        Some(_) => None,
+        None => rest.get(length.unwrap_or(0)..),
+    }
 }
 
 /// What is behind a body in chunks (RFC 9112 section 7.1).

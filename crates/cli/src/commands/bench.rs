@@ -269,7 +269,11 @@ fn bench_strings(args: &BenchStringsArgs) -> Done {
     };
     let path = args.patterns.display();
     let text = std::fs::read(&args.patterns).map_err(|e| packetloom_io::Error::io(path.to_string(), e))?;
-    let options = packetloom_pattern::files::Options { format: args.format, ..Default::default() };
+    let options = packetloom_pattern::files::Options {
+        format: args.format,
+        places: Some(packetloom_pattern::files::Places::PAYLOAD),
+        ..Default::default()
+    };
     let signatures = packetloom_pattern::files::read(&text, &options);
     let all = signatures.map_err(|e| Failure::Config(format!("{path}: {e}")))?.patterns;
     let name = args.patterns.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -46,6 +46,10 @@ fn requests_are_behind_requests() {
             "POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n",
             Some(""),
         ),
+        // Only what ends with that coding has an end.
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\nGET", None),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", None),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n0\r\n\r\n", None),
         ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc0\r\n\r\n", None),
         ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabc\r\n0\r\n\r\n", None),
         ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n\r\n", None),

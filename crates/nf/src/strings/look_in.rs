@@ -72,7 +72,7 @@ impl fmt::Display for LookIn {
 
 /// A name of neither the payload nor a field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name:?} is no place to look in; expected auto, {expected}", expected = LookIn::names().collect::<Vec<_>>().join(", "))]
+#[error("{name:?} is no place to look in; expected auto alone, or some of {expected}", expected = LookIn::names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownPlace {
     name: String,
 }

@@ -84,14 +84,17 @@ impl Flow {
         }
     }
 
-    /// A hash of its key, which is the same for both directions.
-    pub(super) fn key(&self) -> u64 {
+    /// A hash of its key, which is the same for both directions; `named` are the IPv6 addresses that the file names.
+    pub(super) fn key(&self, named: &[u128]) -> u64 {
         let end = |way: usize| {
-            let (kind, number) = match self.ends[way] {
-                End::MadeUp(number) | End::V4(number) => (0, number),
-                End::V6(index) => (1, index),
+            let number = match self.ends[way] {
+                End::MadeUp(number) | End::V4(number) => u64::from(number),
+                End::V6(index) => {
+                    let address = named[index as usize];
+                    mix(address as u64 ^ mix((address >> 64) as u64)) >> 16 | 1 << 32
+                }
             };
-            mix(kind << 48 | u64::from(number) << 16 | u64::from(self.ports[way]))
+            mix(number << 16 | u64::from(self.ports[way]))
         };
         let (one, other) = (end(0).min(end(1)), end(0).max(end(1)));
         mix(mix(one ^ u64::from(self.protocol) ^ u64::from(self.ipv6) << 8).wrapping_add(other))

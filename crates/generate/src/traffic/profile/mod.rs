@@ -53,6 +53,8 @@ use crate::seen::Seen;
 
 /// Draws of a popular pair of addresses before any pair will do.
 const POPULAR_DRAWS: u32 = 16;
+/// Draws of addresses for a flow, of which one may have to have the addresses of another one.
+const MOST_DRAWS: u32 = 1_000;
 
 /// What was left out of a profile, or changed, because no packets can be like that: numbers of flows. A flow may count in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +73,7 @@ pub struct Adjustments {
     pub ports: u64,
 }
 
-/// The flows of a profile, 80 bytes each.
+/// The flows of a profile, 80 bytes each; up to three times as many while it is read.
 #[derive(Debug)]
 pub struct Profile {
     /// By their begin, then in the order of the file.
@@ -178,8 +180,9 @@ impl Profile {
     fn meet(&mut self, seed: u64) -> Endpoints {
         let random = &mut Random::new(seed, 0);
         let endpoints = Endpoints::new(self.flows(), random);
-        let mut seen = Seen::with_capacity(self.flows.len());
-        for flow in &mut self.flows {
+        let Self { flows, named, .. } = self;
+        let mut seen = Seen::with_capacity(flows.len());
+        for flow in flows {
             flow.seqs = [random.bits() as u32, random.bits() as u32];
             let mut draws = 0;
             loop {
@@ -192,10 +195,15 @@ impl Profile {
                     };
                 }
                 if let End::MadeUp(server) = &mut flow.ends[1] {
-                    *server = endpoints.server(flow.ipv6, random);
+                    // There are few servers: one client that the file names may have met all of them.
+                    *server = if draws > POPULAR_DRAWS {
+                        endpoints.any_client(flow.ipv6, random)
+                    } else {
+                        endpoints.server(flow.ipv6, random)
+                    };
                 }
                 let is_made_up = flow.ends.iter().any(|end| matches!(end, End::MadeUp(_)));
-                if seen.insert(flow.key()) || !is_made_up {
+                if seen.insert(flow.key(named)) || !is_made_up || draws == MOST_DRAWS {
                     break;
                 }
             }
