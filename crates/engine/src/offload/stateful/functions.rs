@@ -85,10 +85,8 @@ pub(crate) struct Functions {
     /// Copies that were begun with since answers were taken, and the longest time that packets waited for one here.
     copies: u64,
     longest_copy: Duration,
-    /// The time of packets when entries were swept last; when that ended, and how long it took.
+    /// The time of packets when entries were swept last.
     swept: u64,
-    sweep_end: Instant,
-    sweep_time: Duration,
 }
 
 /// A thread that brings a copy here, of when what it copies was kept.
@@ -201,8 +199,6 @@ impl Functions {
             copies: 0,
             longest_copy: Duration::ZERO,
             swept: 0,
-            sweep_end: Instant::now(),
-            sweep_time: Duration::ZERO,
         })
     }
 
@@ -553,10 +549,8 @@ impl Accelerator for Functions {
     }
 
     fn sweep(&mut self, now: Timestamp, limit: Duration, pipeline: &mut Pipeline) -> Result<(), Error> {
-        let (now, begin) = (now.as_nanos(), Instant::now());
-        // Packets that were captured may come faster than they did then.
-        let is_soon = self.sweep_end.elapsed() < self.sweep_time * COPY_SHARE;
-        if is_soon || now.abs_diff(self.swept) < SWEEP_EVERY {
+        let now = now.as_nanos();
+        if now.abs_diff(self.swept) < SWEEP_EVERY {
             return Ok(());
         }
         self.swept = now;
@@ -566,7 +560,6 @@ impl Accelerator for Functions {
             gone.extend(pipeline.exported(exporter.function, why, entry, state));
         });
         self.note_gone(gone);
-        (self.sweep_end, self.sweep_time) = (Instant::now(), begin.elapsed());
         swept
     }
 
