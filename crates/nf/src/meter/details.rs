@@ -170,7 +170,7 @@ impl Described for InBatch<'_> {
     }
 }
 
-/// What a device is told of a packet's details: what its direction would have with this packet alone, of [`Kept`] the words between the first
+/// What a device is told of a packet's details: what its direction would have with this packet alone, of `Kept` the words between the first
 /// and the last one, which are known there.
 pub fn details_of(batch: &Batch, index: usize) -> Option<[u64; 4]> {
     let layers = batch.layers(index)?;
