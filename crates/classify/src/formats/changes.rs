@@ -16,7 +16,7 @@
 //! - `commit`: the changes since the last one are a transaction, made as a whole.
 //! - `NAME`: the id of a rule, or `@N` for the one with number N: its place when the list was loaded, from 0; rules that are added get the
 //!   numbers after these.
-//! - `RULE`: as in [`native`](super::native).
+//! - `RULE`: as in [`native`].
 
 use std::io::BufRead;
 
