@@ -389,9 +389,11 @@ fn a_bad_chain_changes_nothing() {
 fn a_device_goes_on_with_any_chain() {
     let folder = Folder::new();
     folder.write("rules", "permit any from any to any\n");
-    folder.write("acl.toml", "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n[[chain]]\nnf = \"meter\"\n");
+    // No device takes such a meter.
+    let meter = "[[chain]]\nnf = \"meter\"\nvlan_in_key = true\n";
+    folder.write("acl.toml", format!("[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n{meter}"));
     folder.write("chain.toml", balancer("198.51.100.7"));
-    folder.write("cores.toml", "[[chain]]\nnf = \"meter\"\n");
+    folder.write("cores.toml", meter);
     for next in ["2=chain.toml", "2=acl.toml"] {
         let more = ["-r", "all.pcap", "--device", "host", "--reload-at", next];
         let output = support::run(&mut folder.run("cores.toml", &more));
