@@ -139,6 +139,7 @@ impl Plan {
         }
         let (there, how) = match self.stateful {
             0 => (self.offloaded, "as one kernel, from frames to verdicts"),
+            1 => (1, "with its state"),
             stateful => (stateful, "with their state"),
         };
         let mut text = format!("{device}: {} {how}", numbers(0, there));

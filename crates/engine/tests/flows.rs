@@ -18,7 +18,7 @@ use proptest::strategy::{Union, ValueTree};
 use proptest::test_runner::TestRunner;
 use support::{
     COPY_EVERY, How, Results, UNTIL_COPY, accelerators, capture, compare_on, devices, host, host_with_teams,
-    in_vlans, is_slow, plan, results, shares, traffic, with_recent_state,
+    in_vlans, is_slow, plan, results, shares, totals_of_flows, traffic, with_recent_state,
 };
 
 const BALANCER: &str = "balancer";
@@ -486,25 +486,6 @@ fn a_meter_at_capacity_counts_each_packet_once() {
         }
     }
     assert!(early > 10_000, "{early} records ended for others");
-}
-
-/// Packets and bytes of each flow over its records, in both directions.
-fn totals_of_flows(records: &[String]) -> HashMap<String, [u64; 2]> {
-    let mut totals: HashMap<String, [u64; 2]> = HashMap::new();
-    for record in records {
-        let record: serde_json::Value = serde_json::from_str(record).expect("JSON");
-        let end = |name: &str| {
-            let address = ["IPv4", "IPv6"].map(|version| &record[format!("{name}{version}Address")]);
-            format!("{address:?} {}", record[format!("{name}TransportPort")])
-        };
-        let mut ends = [end("source"), end("destination")];
-        ends.sort_unstable();
-        let flow = totals.entry(format!("{} {ends:?}", record["protocolIdentifier"])).or_default();
-        let number = |field: &str| record[field].as_u64().expect("a number");
-        flow[0] += number("packetDeltaCount") + number("reversePacketDeltaCount");
-        flow[1] += number("octetDeltaCount") + number("reverseOctetDeltaCount");
-    }
-    totals
 }
 
 /// Packets whose flow finds no room where it is to be remembered: they are dropped before the function, or begin no flow.

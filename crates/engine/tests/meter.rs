@@ -10,7 +10,8 @@ use std::time::Duration;
 use packetloom_device::Device;
 use packetloom_device::faults::{Chances, Faults};
 use support::{
-    Away, How, Results, compare_on, devices, host, host_with_teams, in_vlans, is_slow, plan, results, traffic,
+    Away, How, Results, compare_on, devices, host, host_with_teams, in_vlans, is_slow, plan, results,
+    totals_of_flows, traffic,
 };
 
 const ORACLE: &str = "device = \"oracle\"";
@@ -45,25 +46,6 @@ fn disordered(mut capture: Vec<u8>, late: usize, by: u32) -> Vec<u8> {
         at += 16 + number(&capture[at + 8..at + 12]) as usize;
     }
     capture
-}
-
-/// Packets and bytes of each flow over its records, in both directions.
-fn totals(records: &[String]) -> HashMap<String, [u64; 2]> {
-    let mut totals: HashMap<String, [u64; 2]> = HashMap::new();
-    for record in records {
-        let record: serde_json::Value = serde_json::from_str(record).expect("JSON");
-        let end = |name: &str| {
-            let address = ["IPv4", "IPv6"].map(|version| &record[format!("{name}{version}Address")]);
-            format!("{address:?} {}", record[format!("{name}TransportPort")])
-        };
-        let mut ends = [end("source"), end("destination")];
-        ends.sort_unstable();
-        let flow = totals.entry(format!("{} {ends:?}", record["protocolIdentifier"])).or_default();
-        let number = |field: &str| record[field].as_u64().expect("a number");
-        flow[0] += number("packetDeltaCount") + number("reversePacketDeltaCount");
-        flow[1] += number("octetDeltaCount") + number("reverseOctetDeltaCount");
-    }
-    totals
 }
 
 /// Timeouts of all lengths, records that end with their connections, packets out of order, and parts that one team or several judge.
@@ -133,7 +115,11 @@ fn a_full_table_ends_records_early_and_loses_none() {
                 assert_eq!(shares.map(|shares| shares.device), Some(3_000));
                 let (report, other) = (&found.summary["functions"][0], &expected.summary["functions"][0]);
                 let number = |value: &serde_json::Value| value.as_u64().expect("a number");
-                assert_eq!(totals(&found.records), totals(&expected.records), "{settings}\n{chain}");
+                assert_eq!(
+                    totals_of_flows(&found.records),
+                    totals_of_flows(&expected.records),
+                    "{settings}\n{chain}"
+                );
                 assert_eq!(found.records.len() as u64, number(&report["biflows"]), "{settings}\n{chain}");
                 for field in ["frames", "counted_packets", "counted_ip_bytes", "not_counted"] {
                     assert_eq!(report[field], other[field], "{settings}\n{chain}");
@@ -154,7 +140,7 @@ fn what_a_device_cannot_do_is_done_on_cores() {
     for (chain, there, why) in [
         (meter("fields = \"full\""), 0, "names are in payloads"),
         (meter("vlan_in_key = true"), 0, "VLAN"),
-        (meter("fields = \"standard\""), 1, "function 1 with their state"),
+        (meter("fields = \"standard\""), 1, "function 1 with its state"),
         (format!("{balancer}{behind}"), 1, "rewrites headers"),
         (format!("{behind}{balancer}"), 2, "functions 1 to 2"),
     ] {
@@ -186,7 +172,7 @@ fn no_packet_is_in_two_records() {
     {
         let packets = if is_slow(&device) { 60_000 } else { 30_000 };
         let capture = traffic(packets, packets / 20, 24);
-        let expected = totals(&oracle(chain, &capture).records);
+        let expected = totals_of_flows(&oracle(chain, &capture).records);
         let settings = format!("{}\nmax_latency = \"1us\"\ndevice_copy_every = \"10ms\"", name_of(&device));
         let faults = Faults::new();
         let mut away = Away::new(&faults);
@@ -204,7 +190,7 @@ fn no_packet_is_in_two_records() {
         let shares = shares.expect("a device was used");
         eprintln!("{settings}: {shares:?}, {} notices", notices.len());
         assert!(shares.faults > 0 && shares.device > 0 && shares.here > 0, "{shares:?}");
-        let found = totals(&found.records);
+        let found = totals_of_flows(&found.records);
         let sum =
             |totals: &HashMap<String, [u64; 2]>| totals.values().map(|[packets, _]| packets).sum::<u64>();
         for (flow, [packets, bytes]) in &found {

@@ -15,7 +15,7 @@ use packetloom_io::output::Output;
 use packetloom_io::{Polled, Source};
 use packetloom_nf::{Context, FunctionSpec};
 use packetloom_packet::{Batch, FrameRef, Key, PortNames};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -489,4 +489,23 @@ impl<'a> Away<'a> {
             std::thread::sleep(time);
         }
     }
+}
+
+/// Packets and bytes of each flow over its records, in both directions.
+pub fn totals_of_flows(records: &[String]) -> HashMap<String, [u64; 2]> {
+    let mut totals: HashMap<String, [u64; 2]> = HashMap::new();
+    for record in records {
+        let record: serde_json::Value = serde_json::from_str(record).expect("JSON");
+        let end = |name: &str| {
+            let address = ["IPv4", "IPv6"].map(|version| &record[format!("{name}{version}Address")]);
+            format!("{address:?} {}", record[format!("{name}TransportPort")])
+        };
+        let mut ends = [end("source"), end("destination")];
+        ends.sort_unstable();
+        let flow = totals.entry(format!("{} {ends:?}", record["protocolIdentifier"])).or_default();
+        let number = |field: &str| record[field].as_u64().expect("a number");
+        flow[0] += number("packetDeltaCount") + number("reversePacketDeltaCount");
+        flow[1] += number("octetDeltaCount") + number("reverseOctetDeltaCount");
+    }
+    totals
 }
