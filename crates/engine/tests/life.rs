@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use support::{
-    How, Results, all_results, capture, devices, frames, in_vlans, is_slow, plan, shares, without_first,
+    How, Results, all_results, capture, capture_of_frames, devices, frames, in_vlans, is_slow, plan, shares, without_first,
 };
 
 /// A capture of packets between 12 clients and 20 servers, `10.0.0.x` and `10.0.1.x` or `2001:db8::x` and `2001:db8::1:x`, of TCP in all states,
@@ -839,6 +839,42 @@ fn what_devices_save_and_restore_goes_on() {
                     let number = |summary: &serde_json::Value| summary["dropped"][name].as_u64().unwrap_or(0);
                     assert_eq!(Some(number(&first.summary) + number(&second.summary)), counts.as_u64());
                 }
+            }
+        }
+    }
+}
+
+/// A segment of a connection of HTTP, from its client.
+fn segment(sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    frame.extend([0x45, 0]);
+    frame.extend((40 + payload.len() as u16).to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend(40_000u16.to_be_bytes());
+    frame.extend(80u16.to_be_bytes());
+    frame.extend(sequence.to_be_bytes());
+    frame.extend([0, 0, 0, 0, 0x50, flags, 255, 255, 0, 0, 0, 0]);
+    frame.extend(payload);
+    frame
+}
+
+/// The search for names goes on over reloads of the same chain: a request in segments, with a segment missing at first.
+#[test]
+fn names_are_found_over_reloads() {
+    let request = b"GET / HTTP/1.1\r\nHost: www.example.org\r\n\r\n";
+    let part = |from: usize, until: usize| segment(1 + from as u32, 0x18, &request[from..until]);
+    let frames = [segment(0, 2, b""), part(0, 9), part(22, 30), part(9, 22), part(30, request.len())];
+    let capture = capture_of_frames(frames.into_iter().zip(1..).map(|(frame, at)| (1_000_000 * at, frame)));
+    let chain = "[[chain]]\nnf = \"meter\"\nfields = \"full\"\noutput = \"flows\"\n";
+    let (whole, ..) = all_results(chain, &capture, How::default());
+    assert_eq!(whole.records.len(), 1);
+    assert!(whole.records[0].contains("www.example.org"), "{}", whole.records[0]);
+    for settings in ["", "workers = 3", ORACLE] {
+        for at in 0..5 {
+            for reloads in [vec![at], (at..5).collect()] {
+                let reloads = reloads.into_iter().map(|at| (at, chain.to_owned())).collect();
+                let (found, ..) = all_results(chain, &capture, How { settings, reloads, ..How::default() });
+                assert_eq!(found.records, whole.records, "{settings} {at}");
             }
         }
     }

@@ -347,10 +347,14 @@ pub fn traffic(packets: u64, flows: u64, seed: u64) -> Vec<u8> {
 
 /// A capture of packets, each with its time in nanoseconds.
 pub fn capture(packets: impl IntoIterator<Item = (u64, Key)>) -> Vec<u8> {
+    capture_of_frames(packets.into_iter().map(|(nanos, key)| (nanos, packetloom_generate::frame(&key))))
+}
+
+/// A capture of Ethernet frames, each with its time in nanoseconds.
+pub fn capture_of_frames(frames: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Vec<u8> {
     let mut capture = traffic(1, 1, 1);
     capture.truncate(24);
-    for (nanos, key) in packets {
-        let frame = packetloom_generate::frame(&key);
+    for (nanos, frame) in frames {
         for number in [nanos / 1_000_000_000, nanos % 1_000_000_000, frame.len() as u64, frame.len() as u64] {
             capture.extend((number as u32).to_le_bytes());
         }

@@ -29,9 +29,17 @@ struct Held {
     reverse: HalfFlow,
     /// Of both, where they are asked for.
     details: [Details; 2],
-    /// How far the search for names is, and what the SYN said, of both.
+}
+
+/// How far the search for names in both directions of a flow is, and what their SYNs said.
+#[derive(Clone, Copy)]
+struct Progress {
     searches: [Search; 2],
     begins: [Option<u32>; 2],
+}
+
+impl Progress {
+    const BEGIN: Self = Self { searches: [Search::Before; 2], begins: [None; 2] };
 }
 
 pub(super) struct MeterOracle {
@@ -42,6 +50,8 @@ pub(super) struct MeterOracle {
     has_details: bool,
     names: Option<Names>,
     held: HashMap<u64, Held>,
+    /// By the number of a record's first packet, so that it goes on where a reload gives the flow another life.
+    progress: HashMap<u64, Progress>,
     packets: u64,
     report: MeterReport,
 }
@@ -56,12 +66,14 @@ impl MeterOracle {
             has_details,
             names,
             held: HashMap::new(),
+            progress: HashMap::new(),
             packets: first,
             report: MeterReport::default(),
         }
     }
 
     fn export(&mut self, held: Held, flow: &FlowName, end_reason: EndReason, records: &mut Records<'_>) {
+        self.progress.remove(&held.created);
         let (source, destination) = if held.from_a { (flow.a, flow.b) } else { (flow.b, flow.a) };
         let record = FlowRecord {
             source: source.0,
@@ -177,7 +189,13 @@ fn join(known: &mut Details, new: &Details) {
 }
 
 /// Looks for names in a packet of a direction.
-fn look(names: &mut Names, held: &mut Held, way: usize, packet: &OraclePacket, ip: &OracleIp) {
+fn look(
+    names: &mut Names,
+    (flow, progress): (u64, &mut Progress),
+    way: usize,
+    packet: &OraclePacket,
+    ip: &OracleIp,
+) {
     let Some(ports) = ip.ports.filter(|_| !ip.first_fragment) else { return };
     let end = packet.frame.len().min(packet.network + ip.bytes as usize);
     let Some(transport) = packet.frame.get(packet.network + ip.header..end) else { return };
@@ -189,15 +207,15 @@ fn look(names: &mut Names, held: &mut Held, way: usize, packet: &OraclePacket, i
         header = usize::from(offset / 16) * 4;
         if ip.tcp_flags.is_some_and(|flags| flags / 2 % 2 == 1) {
             sequence = sequence.wrapping_add(1);
-            held.begins[way] = Some(sequence);
+            progress.begins[way] = Some(sequence);
         }
     }
     let least = if ip.protocol == 6 { 20 } else { 8 };
     let Some(bytes) = transport.get(header..).filter(|_| header >= least) else { return };
-    let payload = Payload { protocol: ip.protocol, ports, sequence, begin: held.begins[way], bytes };
-    held.searches[way] = names.look(held.created, way, held.searches[way], payload);
-    if held.searches[way] == Search::FlowOver {
-        held.searches = [Search::FlowOver; 2];
+    let payload = Payload { protocol: ip.protocol, ports, sequence, begin: progress.begins[way], bytes };
+    progress.searches[way] = names.look(flow, way, progress.searches[way], payload);
+    if progress.searches[way] == Search::FlowOver {
+        progress.searches = [Search::FlowOver; 2];
     }
 }
 
@@ -259,7 +277,7 @@ fn details_of(words: &[u64]) -> Details {
 
 impl FlowOracle for MeterOracle {
     fn save(&self, life: u64) -> Option<Vec<u64>> {
-        let Held { created, from_a, forward, reverse, details, searches, .. } = self.held.get(&life)?;
+        let Held { created, from_a, forward, reverse, details } = self.held.get(&life)?;
         let pairs = [
             [forward.first.as_nanos(), reverse.first.as_nanos()],
             [forward.last.as_nanos(), reverse.last.as_nanos()],
@@ -270,6 +288,7 @@ impl FlowOracle for MeterOracle {
         let mut words = pairs.concat();
         words.push(flags + (u64::from(*from_a) << 16) + (created << 17));
         if self.has_details {
+            let Progress { searches, .. } = self.progress.get(created).unwrap_or(&Progress::BEGIN);
             words.extend(
                 details.iter().zip(searches).flat_map(|(details, search)| detail_words(details, *search)),
             );
@@ -293,8 +312,9 @@ impl FlowOracle for MeterOracle {
             bytes: words[6 + way],
             tcp_flags: (words[8] >> (8 * way)) as u8,
         };
+        let created = words[8] >> 17;
         let held = Held {
-            created: words[8] >> 17,
+            created,
             from_a: words[8] >> 16 & 1 == 1,
             forward: half(0),
             reverse: half(1),
@@ -303,14 +323,12 @@ impl FlowOracle for MeterOracle {
             } else {
                 [Details::default(); 2]
             },
-            searches: if self.has_details {
-                [search_of(&words[9..15]), search_of(&words[15..21])]
-            } else {
-                [Search::Before; 2]
-            },
-            begins: [None; 2],
         };
         self.held.insert(life, held);
+        if self.has_details {
+            let searches = [search_of(&words[9..15]), search_of(&words[15..21])];
+            self.progress.entry(created).or_insert(Progress { searches, ..Progress::BEGIN });
+        }
     }
 
     fn select(&mut self, packet: &OraclePacket) -> bool {
@@ -342,8 +360,6 @@ impl FlowOracle for MeterOracle {
             forward: HalfFlow::default(),
             reverse: HalfFlow::default(),
             details: [Details::default(); 2],
-            searches: [Search::Before; 2],
-            begins: [None; 2],
         });
         let is_forward = flow.from_a == held.from_a;
         let half = if is_forward { &mut held.forward } else { &mut held.reverse };
@@ -353,7 +369,8 @@ impl FlowOracle for MeterOracle {
         }
         add(half, packet.nanos, ip.bytes, ip.tcp_flags.unwrap_or(0));
         if let Some(names) = &mut self.names {
-            look(names, held, usize::from(!is_forward), packet, ip);
+            let progress = self.progress.entry(held.created).or_insert(Progress::BEGIN);
+            look(names, (held.created, progress), usize::from(!is_forward), packet, ip);
         }
         if self.end_of_flow && is_end(ip, held) {
             let held = *held;
