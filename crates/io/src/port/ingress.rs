@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
 use super::bridge::Bridge;
+use super::interface::Memory;
 use super::{
     Backend, Link, LinkEvent, LinkMonitor, Mode, OnExit, Options, Port, PortBackend, PortState,
     ReceiveBuffer, Sender, Statistics, wait,
@@ -75,20 +76,26 @@ impl Ingress {
     pub fn open(interfaces: &[String], mode: Mode, backend: Backend, on_exit: OnExit) -> Result<Self, Error> {
         // Before the ports: what happens to them from then on is not missed.
         let monitor = LinkMonitor::open()?;
-        let open = |backend, reason: Option<String>| {
+        let open = |backend, reason: Option<String>, memory: Option<&Memory>| {
             let ports = interfaces.iter().zip(0..).map(|(interface, number)| {
                 let mut options = Options::new(interface, mode);
                 options.number = number;
                 options.backend = backend;
                 options.outgoing = mode == Mode::Monitor;
-                Port::open(&options).map(|port| match &reason {
+                let memory = memory.map(|memory| memory.at(number.into()));
+                Port::open_in(&options, memory).map(|port| match &reason {
                     Some(reason) => port.because(reason.clone()),
                     None => port,
                 })
             });
             ports.collect::<Result<Vec<_>, Error>>()
         };
-        let mut ports = open(backend, None)?;
+        let ring_bytes = Options::new("", mode).ring_bytes;
+        let mut memory = match (backend, mode) {
+            (Backend::AfPacket, _) | (_, Mode::Monitor) => None,
+            _ => Some(Memory::for_ports(interfaces, ring_bytes)?),
+        };
+        let mut ports = open(backend, None, memory.as_ref())?;
         let without_xdp = ports.iter().find(|port| port.backend() == PortBackend::AfPacket);
         let reason =
             without_xdp.and_then(|port| Some(format!("{}: {}", port.interface(), port.backend_reason()?)));
@@ -98,8 +105,11 @@ impl Ingress {
         {
             // Giants that come by a packet socket could not leave by AF_XDP.
             drop(ports);
-            ports = open(Backend::AfPacket, reason)?;
+            ports = open(Backend::AfPacket, reason, None)?;
         }
+        memory = memory.filter(|_| ports.iter().any(|port| port.backend() != PortBackend::AfPacket));
+        let mut buffer = ReceiveBuffer::new(BATCH);
+        buffer.set_lent(memory.map(|memory| memory.umem.lend()));
         let mut notices = VecDeque::new();
         for port in ports.iter().filter(|_| mode == Mode::Inline) {
             let Some(reason) = port.backend_reason() else { continue };
@@ -138,7 +148,7 @@ impl Ingress {
             ports,
             bridges,
             monitor,
-            buffer: ReceiveBuffer::new(BATCH),
+            buffer,
             first: 0,
             clock: Clock::start(),
             looked_for_events: Instant::now(),

@@ -1,8 +1,8 @@
 //! A network interface by AF_XDP sockets.
 //!
 //! An XDP program hands each frame to the socket of its receive queue before the kernel sees it. The kernel copies frames into memory that is
-//! mapped here (UMEM, copy mode), from where they are copied into batches. Each queue has memory of its own; frames leave by the first queue.
-//! A frame has its VLAN tags, and may lie in several chunks of memory. What its sender has left to be done does not come with it: a partial
+//! mapped here (UMEM, copy mode) and that all interfaces of a run share. There they lie while a batch holds them, and from there they leave, by
+//! the first queue of another interface. A frame has its VLAN tags, and may lie in several chunks of memory. What its sender has left to be done does not come with it: a partial
 //! checksum is guessed, where the driver is one that hands over such frames, and finished when the frame leaves.
 
 mod program;
@@ -24,8 +24,9 @@ use rustix::io::Errno;
 pub(super) use self::program::Attachment;
 use self::program::{MOST_QUEUES, Redirect};
 use self::queue::Taking;
-use self::socket::{Queue, QueuePlan};
+use self::socket::{Queue, QueuePlan, SENDS};
 pub(super) use self::transmit::Transmit;
+pub(super) use self::umem::{Lent, Umem};
 use super::af_packet::socket as packet;
 use super::interface::{Marks, lock};
 use super::receive::Filler;
@@ -34,8 +35,6 @@ use crate::Error;
 
 /// Frames that a queue's memory holds.
 const FRAMES: std::ops::RangeInclusive<usize> = 64..=4_096;
-/// Frames under way to the interface.
-const SENDS: u32 = 2_048;
 /// Bytes that the kernel keeps free before a frame in a chunk (`XDP_PACKET_HEADROOM`).
 const HEADROOM: usize = 256;
 /// Bytes of a link header and of tags on top of an MTU.
@@ -55,7 +54,9 @@ const PARTIAL: [&str; 3] = ["veth", "tun", "virtio_net"];
 pub(super) struct XdpSockets {
     attachment: Attachment,
     is_promiscuous: bool,
-    ring_bytes: usize,
+    /// The memory, and the interface's place in it.
+    umem: Arc<Umem>,
+    place: usize,
     /// Name of the interface as it is now.
     name: String,
     /// None where the interface is gone: what it left in the rings can still be received.
@@ -65,6 +66,7 @@ pub(super) struct XdpSockets {
     first: usize,
     transmit: Arc<Mutex<Transmit>>,
     has_pending: Arc<AtomicBool>,
+    is_under_way: Arc<AtomicBool>,
     /// Frames dropped before the sockets were opened that are open now; by the kernel, and by the driver.
     dropped: u64,
     dropped_by_driver: u64,
@@ -83,18 +85,20 @@ struct Attached {
 }
 
 impl XdpSockets {
-    /// Sockets that are still to be [bound](Self::bind).
-    pub(super) fn new(options: &Options, attachment: Attachment) -> Self {
+    /// Sockets that are still to be [bound](Self::bind), and use the memory of this place.
+    pub(super) fn new(options: &Options, attachment: Attachment, (umem, place): (Arc<Umem>, usize)) -> Self {
         let transmit = Transmit::default();
         Self {
             attachment,
             is_promiscuous: options.promiscuous,
-            ring_bytes: options.ring_bytes,
+            umem,
+            place,
             name: String::new(),
             attached: None,
             queues: Vec::new(),
             first: 0,
             has_pending: transmit.pending(),
+            is_under_way: transmit.under_way(),
             transmit: Arc::new(Mutex::new(transmit)),
             dropped: 0,
             dropped_by_driver: 0,
@@ -131,40 +135,49 @@ impl XdpSockets {
         }
         let mut redirect = Redirect::load().map_err(|error| failed(Step::Load, error))?;
         let begin = Instant::now();
+        let said = |asking| ethtool::receive_queues(asking, &link.name).ok();
+        let queues_before = said(&asking);
         // All queues have sockets before the program is attached: until then the kernel handles all frames, from then on none.
-        self.open_queues(link, &asking, &redirect, begin).map_err(|error| failed(Step::Bind, error))?;
+        self.open_queues(link, queues_before, &redirect, begin).map_err(|error| failed(Step::Bind, error))?;
         while let Err(error) = redirect.attach(link.index, self.attachment) {
             if !is_busy(error, begin) {
                 return Err(failed(Step::Attach, error));
             }
             thread::sleep(RETRY);
         }
-        // Some drivers have more queues once a program is attached.
-        self.open_queues(link, &asking, &redirect, begin).map_err(|error| failed(Step::Bind, error))?;
+        // Some drivers have more queues once a program is attached. Then the memory is divided once more.
+        let queues_now = said(&asking);
+        if queues_now > queues_before {
+            self.close();
+            self.open_queues(link, queues_now, &redirect, begin)
+                .map_err(|error| failed(Step::Bind, error))?;
+        }
         let drops_before = ethtool::queue_drops(&asking, &link.name).unwrap_or(0);
         self.attached = Some(Attached { redirect, asking, drops_before });
         Ok(())
     }
 
-    /// Opens sockets for the queues that have none yet.
+    /// Opens sockets for so many queues, if the driver says how many there are.
     fn open_queues(
         &mut self,
         link: &Link,
-        asking: &OwnedFd,
+        said: Option<u32>,
         redirect: &Redirect,
         begin: Instant,
     ) -> Result<(), Errno> {
-        let said = ethtool::receive_queues(asking, &link.name);
-        let is_known = said.is_ok();
-        let count = said.unwrap_or(link.queues).clamp(1, MOST_QUEUES);
-        for queue in self.queues.len() as u32..count {
-            let plan = self.plan(link.mtu, count, queue);
+        let count = queues(said, link);
+        let most = *FRAMES.end() as u32;
+        let frames = self.umem.divide(self.place, count, most).map_err(|error| errno(&error))?;
+        lock(&self.transmit).replace(None);
+        for queue in 0..count {
+            let (place, sends) = (self.place, queue == 0);
+            let plan = QueuePlan { interface: link.index, queue, place, frames, sends };
             let (in_use, sending) = loop {
                 // What is tried again is tried with rings of its own.
-                match Queue::open(link.index, queue, plan) {
+                match Queue::open(&self.umem, plan) {
                     Err(error) if is_busy(error, begin) => thread::sleep(RETRY),
                     // Where the driver does not say how many there are, this is one too many.
-                    Err(Errno::INVAL) if queue > 0 && !is_known => return Ok(()),
+                    Err(Errno::INVAL) if queue > 0 && said.is_none() => return Ok(()),
                     opened => break opened?,
                 }
             };
@@ -175,17 +188,6 @@ impl XdpSockets {
             }
         }
         Ok(())
-    }
-
-    /// What a queue gets of an interface with so many.
-    fn plan(&self, mtu: u32, queues: u32, queue: u32) -> QueuePlan {
-        let is_small = mtu as usize + LINK_HEADERS + HEADROOM <= SMALL_CHUNK;
-        // Giants, which come where the kernel runs the program, lie in fewer chunks.
-        let chunk = if is_small && self.attachment == Attachment::Native { SMALL_CHUNK } else { LARGE_CHUNK };
-        let frames = (self.ring_bytes / (chunk * queues as usize)).clamp(*FRAMES.start(), *FRAMES.end());
-        // Down to a power of two.
-        let frames = 1 << frames.ilog2();
-        QueuePlan { chunk, frames, sends: if queue == 0 { SENDS } else { 0 } }
     }
 
     /// Leaves frames that come from now on to the kernel; what came before can be received, and frames can be sent.
@@ -224,7 +226,7 @@ impl XdpSockets {
         filler: &mut Filler<'_>,
         statistics: &mut Statistics,
     ) -> Received {
-        if self.has_pending()
+        if (self.has_pending() || self.is_under_way.load(Ordering::Relaxed))
             && let Ok(mut transmit) = self.transmit.try_lock()
         {
             transmit.flush();
@@ -235,6 +237,8 @@ impl XdpSockets {
         for turn in 0..queues {
             let queue = &mut self.queues[(self.first + turn) % queues];
             if queue.receiving.is_idle() {
+                // The kernel may have nothing left to receive by.
+                queue.receiving.refill();
                 continue;
             }
             let taking = Taking { marks, time: *time.get_or_insert_with(wall_nanos), guesses: self.guesses };
@@ -308,6 +312,36 @@ impl XdpSockets {
         let queues = if self.attached.is_some() { &self.queues[..] } else { &[] };
         queues.iter().map(Queue::as_fd)
     }
+}
+
+/// Makes memory that interfaces share, for so many bytes of received frames each.
+pub(super) fn share_memory(interfaces: &[String], ring_bytes: usize) -> io::Result<Arc<Umem>> {
+    // What is not there, or may not be asked, is said when it is opened.
+    let asking = packet::open().ok();
+    let links = interfaces.iter().map(|name| {
+        let link = Link::by_name(name).unwrap_or_default();
+        let said = asking.as_ref().and_then(|asking| ethtool::receive_queues(asking, name).ok());
+        (link.mtu, queues(said, &link))
+    });
+    let (chunk, shares) = plan(&links.collect::<Vec<_>>(), ring_bytes);
+    Umem::new(chunk, &shares)
+}
+
+/// Bytes of a chunk that interfaces share, and how many chunks each gets to receive and to send by, by its MTU and its number of queues.
+fn plan(links: &[(u32, u32)], ring_bytes: usize) -> (usize, Vec<(u32, u32)>) {
+    let is_small = |mtu: u32| mtu as usize + LINK_HEADERS + HEADROOM <= SMALL_CHUNK;
+    let chunk = if links.iter().all(|&(mtu, _)| is_small(mtu)) { SMALL_CHUNK } else { LARGE_CHUNK };
+    let shares = links.iter().map(|&(_, queues)| {
+        let frames = (ring_bytes / (chunk * queues as usize)).clamp(*FRAMES.start(), *FRAMES.end());
+        // Down to a power of two.
+        ((1 << frames.ilog2()) * queues, SENDS)
+    });
+    (chunk, shares.collect())
+}
+
+/// Queues of an interface that get sockets, by what its driver says, if it does.
+fn queues(said: Option<u32>, link: &Link) -> u32 {
+    said.unwrap_or(link.queues).clamp(1, MOST_QUEUES)
 }
 
 /// Nanoseconds since the Unix epoch.
@@ -384,27 +418,23 @@ fn explain(interface: &str, step: Step, error: Errno) -> Error {
 }
 
 #[cfg(test)]
+mod account_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::Mode;
-
-    fn plan(ring_bytes: usize, attachment: Attachment, mtu: u32, queues: u32, queue: u32) -> QueuePlan {
-        let mut options = Options::new("eth7", Mode::Inline);
-        options.ring_bytes = ring_bytes;
-        XdpSockets::new(&options, attachment).plan(mtu, queues, queue)
-    }
 
     #[test]
     fn queues_share_the_memory() {
-        let (mib, native) = (1 << 20, Attachment::Native);
-        let (chunk, sends) = (2_048, SENDS);
-        assert_eq!(plan(32 * mib, native, 1_500, 1, 0), QueuePlan { chunk, frames: 4_096, sends });
-        assert_eq!(plan(32 * mib, native, 1_500, 4, 3), QueuePlan { chunk, frames: 4_096, sends: 0 });
-        assert_eq!(plan(32 * mib, native, 1_500, 9, 0), QueuePlan { chunk, frames: 1_024, sends });
-        assert_eq!(plan(0, native, 1_500, 1, 0).frames, 64);
-        // Larger frames have larger chunks, and so have giants.
-        assert_eq!(plan(8 * mib, native, 9_000, 1, 0), QueuePlan { chunk: 4_096, frames: 2_048, sends });
-        assert_eq!(plan(8 * mib, Attachment::Generic, 1_500, 1, 0).chunk, 4_096);
+        let mib = 1 << 20;
+        assert_eq!(plan(&[(1_500, 1)], 32 * mib), (2_048, vec![(4_096, SENDS)]));
+        assert_eq!(
+            plan(&[(1_500, 4), (1_500, 9)], 32 * mib),
+            (2_048, vec![(4 * 4_096, SENDS), (9 * 1_024, SENDS)])
+        );
+        assert_eq!(plan(&[(1_500, 1)], 0).1, [(64, SENDS)]);
+        // Larger frames have larger chunks, on all interfaces.
+        assert_eq!(plan(&[(9_000, 1), (1_500, 1)], 8 * mib), (4_096, vec![(2_048, SENDS), (2_048, SENDS)]));
     }
 
     #[test]
