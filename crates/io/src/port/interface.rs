@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use packetloom_packet::LinkType;
 
 use super::af_packet::{PacketSender, PacketSockets};
-use super::af_xdp::{Attachment, Transmit, Umem, XdpSockets, share_memory};
+use super::af_xdp::{Attachment, Transmit, Umem, XdpSockets};
 use super::receive::Filler;
 use super::{Guard, Link, LinkEvent, Offload, ReceiveBuffer};
 use crate::Error;
@@ -282,26 +282,7 @@ impl Exit {
 }
 
 /// Memory that ports share where they use AF_XDP, and the place of one of them in it.
-#[derive(Clone, Debug)]
-pub(super) struct Memory {
-    pub(super) umem: Arc<Umem>,
-    pub(super) place: usize,
-}
-
-impl Memory {
-    /// The memory for some interfaces, each of which has the bytes of [`Options::ring_bytes`], with the place of the first one.
-    pub(super) fn for_ports(interfaces: &[String], ring_bytes: usize) -> Result<Self, Error> {
-        let interface = interfaces.first().map_or("", String::as_str);
-        let umem = share_memory(interfaces, ring_bytes)
-            .map_err(|error| failed(interface, "get memory for its frames", error))?;
-        Ok(Self { umem, place: 0 })
-    }
-
-    /// The place of another one.
-    pub(super) fn at(&self, place: usize) -> Self {
-        Self { umem: self.umem.clone(), place }
-    }
-}
+pub(super) type Shared = (Arc<Umem>, usize);
 
 /// Sends frames out of the interface of a [`Port`].
 #[derive(Debug)]
@@ -331,15 +312,9 @@ impl Port {
         Self::open_in(options, None)
     }
 
-    /// As [`Port::open`], in memory that it shares with others where it uses AF_XDP.
-    pub(super) fn open_in(options: &Options, memory: Option<Memory>) -> Result<Self, Error> {
-        let xdp = |attachment| {
-            let memory = match &memory {
-                Some(memory) => memory.clone(),
-                None => Memory::for_ports(std::slice::from_ref(&options.interface), options.ring_bytes)?,
-            };
-            Self::open_with(options, Some((attachment, memory)))
-        };
+    /// As [`Port::open`], with memory that it shares with others where it uses AF_XDP, and its place there.
+    pub(super) fn open_in(options: &Options, shared: Option<Shared>) -> Result<Self, Error> {
+        let xdp = |attachment| Self::open_with(options, Some((attachment, shared.clone())));
         match (options.backend, options.mode) {
             (Backend::AfPacket, _) => Self::open_with(options, None),
             (Backend::AfXdp, Mode::Monitor) => Err(Error::Xdp {
@@ -369,7 +344,7 @@ impl Port {
         self
     }
 
-    fn open_with(options: &Options, xdp: Option<(Attachment, Memory)>) -> Result<Self, Error> {
+    fn open_with(options: &Options, xdp: Option<(Attachment, Option<Shared>)>) -> Result<Self, Error> {
         let link = Link::by_name(&options.interface)?;
         let link_type = link_type(&link, options.mode)?;
         // First of all: of two processes one is refused before it has taken anything.
@@ -384,8 +359,8 @@ impl Port {
                 PacketSockets::open(options, &link)
                     .map_err(|error| failed(&options.interface, "open a packet socket on it", error))?,
             ),
-            Some((attachment, Memory { umem, place })) => {
-                Sockets::Xdp(Box::new(XdpSockets::new(options, attachment, (umem, place))))
+            Some((attachment, shared)) => {
+                Sockets::Xdp(Box::new(XdpSockets::new(options, attachment, shared)))
             }
         };
         let mut port = Self {

@@ -192,20 +192,19 @@ impl Filler<'_> {
         true
     }
 
-    /// Appends a frame of `len` bytes that `hold` has lent, with a last word as above; `offset` is its place as the loan has it. `false`, and
+    /// Appends a frame that `hold` has lent, with a last word as above, and names: its place as the loan has it, and its bytes. `false`, and
     /// nothing is done, where there is no room for it, or nothing that takes it.
     #[inline]
     pub(super) fn push_lent(
         &mut self,
-        (offset, len): (u64, usize),
         arrival: Arrival,
-        hold: impl FnOnce(&mut Lent, &mut Offload),
+        hold: impl FnOnce(&mut Lent, &mut Offload) -> (u64, usize),
     ) -> bool {
         let Some(lent) = self.lent.as_deref_mut().filter(|_| self.frames.len() < self.capacity) else {
             return false;
         };
         let mut offload = arrival.offload;
-        hold(lent, &mut offload);
+        let (offset, len) = hold(lent, &mut offload);
         self.append(offset, len, arrival, offload);
         true
     }

@@ -14,7 +14,7 @@ use super::queue::{Receiving, Taking};
 use super::ring::tests::both_sides;
 use super::ring::{Consumer, Descriptor, Producer};
 use super::transmit::{Sending, Transmit, Wake};
-use super::umem::Umem;
+use super::umem::{Lent, Umem};
 
 const CHUNK: usize = 2_048;
 const HEADROOM: usize = 256;
@@ -180,7 +180,7 @@ impl World {
     fn new() -> Self {
         let umem = Umem::new(CHUNK, &[(SIZE, SENDS); INTERFACES]).expect("memory");
         let mut buffer = ReceiveBuffer::new(32);
-        buffer.set_lent(Some(umem.lend()));
+        buffer.set_lent(Some(Lent::new(std::slice::from_ref(&umem))));
         let link = Link { mtu: 9_000, is_up: true, has_carrier: true, ..Link::default() };
         let mut world = Self {
             umem,
@@ -221,7 +221,7 @@ impl World {
         let region = self.umem.sends(place).expect("nobody has it");
         let sending = Sending::new(Box::new(Waker(kernel.clone())), region, ring, completed, SENDS);
         self.transmits[place].replace(Some(sending));
-        let receiving = Receiving::new(self.umem.pool(place, 0), fill, frames);
+        let receiving = Receiving::new(self.umem.pool(place, 0).expect("nobody uses it"), fill, frames);
         self.interfaces[place] = Some(InUse { kernel, receiving, sent: Vec::new() });
     }
 

@@ -1,8 +1,8 @@
 //! A network interface by AF_XDP sockets.
 //!
 //! An XDP program hands each frame to the socket of its receive queue before the kernel sees it. The kernel copies frames into memory that is
-//! mapped here (UMEM, copy mode) and that all interfaces of a run share. There they lie while a batch holds them, and from there they leave, by
-//! the first queue of another interface. A frame has its VLAN tags, and may lie in several chunks of memory. What its sender has left to be done does not come with it: a partial
+//! mapped here (UMEM, copy mode) and that both interfaces of a pair share. There they lie while a batch holds them, and from there they leave, by
+//! the first queue of the other interface. A frame has its VLAN tags, and may lie in several chunks of memory. What its sender has left to be done does not come with it: a partial
 //! checksum is guessed, where the driver is one that hands over such frames, and finished when the frame leaves.
 
 mod program;
@@ -26,6 +26,7 @@ use self::program::{MOST_QUEUES, Redirect};
 use self::queue::Taking;
 use self::socket::{Queue, QueuePlan, SENDS};
 pub(super) use self::transmit::Transmit;
+use self::umem::QueuePool;
 pub(super) use self::umem::{Lent, Umem};
 use super::af_packet::socket as packet;
 use super::interface::{Marks, lock};
@@ -34,7 +35,10 @@ use super::{Link, Options, PortBackend, Received, Statistics, ethtool};
 use crate::Error;
 
 /// Frames that a queue's memory holds.
-const FRAMES: std::ops::RangeInclusive<usize> = 64..=4_096;
+const FRAMES: std::ops::RangeInclusive<u32> = 64..=4_096;
+/// The most queues of an interface that shares memory with another one. For each queue the kernel keeps a record of each chunk that it could
+/// use, of about 120 bytes, so that this grows by the square of the number of queues.
+const MOST_SHARING: u32 = 4;
 /// Bytes that the kernel keeps free before a frame in a chunk (`XDP_PACKET_HEADROOM`).
 const HEADROOM: usize = 256;
 /// Bytes of a link header and of tags on top of an MTU.
@@ -54,9 +58,10 @@ const PARTIAL: [&str; 3] = ["veth", "tun", "virtio_net"];
 pub(super) struct XdpSockets {
     attachment: Attachment,
     is_promiscuous: bool,
-    /// The memory, and the interface's place in it.
-    umem: Arc<Umem>,
-    place: usize,
+    /// The memory that it shares with others, if it does, and its place in it; else each queue has memory of its own, of so many bytes
+    /// together.
+    shared: Option<(Arc<Umem>, usize)>,
+    ring_bytes: usize,
     /// Name of the interface as it is now.
     name: String,
     /// None where the interface is gone: what it left in the rings can still be received.
@@ -85,14 +90,14 @@ struct Attached {
 }
 
 impl XdpSockets {
-    /// Sockets that are still to be [bound](Self::bind), and use the memory of this place.
-    pub(super) fn new(options: &Options, attachment: Attachment, (umem, place): (Arc<Umem>, usize)) -> Self {
+    /// Sockets that are still to be [bound](Self::bind), and use memory at this place where they share it.
+    pub(super) fn new(options: &Options, attachment: Attachment, shared: Option<(Arc<Umem>, usize)>) -> Self {
         let transmit = Transmit::default();
         Self {
             attachment,
             is_promiscuous: options.promiscuous,
-            umem,
-            place,
+            shared,
+            ring_bytes: options.ring_bytes,
             name: String::new(),
             attached: None,
             queues: Vec::new(),
@@ -166,15 +171,20 @@ impl XdpSockets {
         begin: Instant,
     ) -> Result<(), Errno> {
         let count = queues(said, link);
-        let most = *FRAMES.end() as u32;
-        let frames = self.umem.divide(self.place, count, most).map_err(|error| errno(&error))?;
         lock(&self.transmit).replace(None);
+        let shared = self.shared.as_ref().filter(|_| count <= MOST_SHARING);
+        if let Some((umem, place)) = shared {
+            umem.divide(*place, count, *FRAMES.end()).map_err(|error| errno(&error))?;
+        }
         for queue in 0..count {
-            let (place, sends) = (self.place, queue == 0);
-            let plan = QueuePlan { interface: link.index, queue, place, frames, sends };
+            let plan = QueuePlan { interface: link.index, queue, sends: queue == 0 };
             let (in_use, sending) = loop {
+                let pool = match shared {
+                    Some((umem, place)) => umem.pool(*place, queue as usize),
+                    None => self.own_pool(link.mtu, count, plan.sends).map_err(|error| errno(&error))?,
+                };
                 // What is tried again is tried with rings of its own.
-                match Queue::open(&self.umem, plan) {
+                match Queue::open(pool.ok_or(Errno::BUSY)?, plan) {
                     Err(error) if is_busy(error, begin) => thread::sleep(RETRY),
                     // Where the driver does not say how many there are, this is one too many.
                     Err(Errno::INVAL) if queue > 0 && said.is_none() => return Ok(()),
@@ -188,6 +198,15 @@ impl XdpSockets {
             }
         }
         Ok(())
+    }
+
+    /// The memory of a queue of so many, by itself.
+    fn own_pool(&self, mtu: u32, queues: u32, sends: bool) -> io::Result<Option<QueuePool>> {
+        let chunk = chunk_for(mtu, self.attachment);
+        let frames = frames(self.ring_bytes, chunk, queues);
+        let umem = Umem::new(chunk, &[(frames, if sends { SENDS } else { 0 })])?;
+        umem.divide(0, 1, frames)?;
+        Ok(umem.pool(0, 0))
     }
 
     /// Leaves frames that come from now on to the kernel; what came before can be received, and frames can be sent.
@@ -314,29 +333,37 @@ impl XdpSockets {
     }
 }
 
-/// Makes memory that interfaces share, for so many bytes of received frames each.
-pub(super) fn share_memory(interfaces: &[String], ring_bytes: usize) -> io::Result<Arc<Umem>> {
+/// Makes memory that two interfaces share, for so many bytes of received frames each; none where one of them has too many queues.
+pub(super) fn share_memory(pair: &[String; 2], ring_bytes: usize) -> io::Result<Option<Arc<Umem>>> {
     // What is not there, or may not be asked, is said when it is opened.
     let asking = packet::open().ok();
-    let links = interfaces.iter().map(|name| {
+    let links = pair.each_ref().map(|name| {
         let link = Link::by_name(name).unwrap_or_default();
         let said = asking.as_ref().and_then(|asking| ethtool::receive_queues(asking, name).ok());
         (link.mtu, queues(said, &link))
     });
-    let (chunk, shares) = plan(&links.collect::<Vec<_>>(), ring_bytes);
-    Umem::new(chunk, &shares)
+    let Some((chunk, shares)) = plan_shared(links, ring_bytes) else { return Ok(None) };
+    Umem::new(chunk, &shares).map(Some)
 }
 
-/// Bytes of a chunk that interfaces share, and how many chunks each gets to receive and to send by, by its MTU and its number of queues.
-fn plan(links: &[(u32, u32)], ring_bytes: usize) -> (usize, Vec<(u32, u32)>) {
-    let is_small = |mtu: u32| mtu as usize + LINK_HEADERS + HEADROOM <= SMALL_CHUNK;
-    let chunk = if links.iter().all(|&(mtu, _)| is_small(mtu)) { SMALL_CHUNK } else { LARGE_CHUNK };
-    let shares = links.iter().map(|&(_, queues)| {
-        let frames = (ring_bytes / (chunk * queues as usize)).clamp(*FRAMES.start(), *FRAMES.end());
-        // Down to a power of two.
-        ((1 << frames.ilog2()) * queues, SENDS)
-    });
-    (chunk, shares.collect())
+/// Bytes of a chunk that two interfaces share, and how many chunks each gets to receive and to send by, by its MTU and its number of queues.
+fn plan_shared(links: [(u32, u32); 2], ring_bytes: usize) -> Option<(usize, [(u32, u32); 2])> {
+    let chunk = links.map(|(mtu, _)| chunk_for(mtu, Attachment::Native)).into_iter().max()?;
+    let shares = links.map(|(_, queues)| (frames(ring_bytes, chunk, queues) * queues, SENDS));
+    links.iter().all(|&(_, queues)| queues <= MOST_SHARING).then_some((chunk, shares))
+}
+
+/// Bytes of a chunk for frames of an MTU.
+fn chunk_for(mtu: u32, attachment: Attachment) -> usize {
+    let is_small = mtu as usize + LINK_HEADERS + HEADROOM <= SMALL_CHUNK;
+    // Giants, which come where the kernel runs the program, lie in fewer chunks.
+    if is_small && attachment == Attachment::Native { SMALL_CHUNK } else { LARGE_CHUNK }
+}
+
+/// Chunks of each of so many queues, a power of two.
+fn frames(ring_bytes: usize, chunk: usize, queues: u32) -> u32 {
+    let frames = u32::try_from(ring_bytes / (chunk * queues as usize)).unwrap_or(u32::MAX);
+    1 << frames.clamp(*FRAMES.start(), *FRAMES.end()).ilog2()
 }
 
 /// Queues of an interface that get sockets, by what its driver says, if it does.
@@ -426,15 +453,25 @@ mod tests {
 
     #[test]
     fn queues_share_the_memory() {
-        let mib = 1 << 20;
-        assert_eq!(plan(&[(1_500, 1)], 32 * mib), (2_048, vec![(4_096, SENDS)]));
+        let (mib, native) = (1 << 20, Attachment::Native);
+        assert_eq!((chunk_for(1_500, native), frames(32 * mib, 2_048, 1)), (2_048, 4_096));
         assert_eq!(
-            plan(&[(1_500, 4), (1_500, 9)], 32 * mib),
-            (2_048, vec![(4 * 4_096, SENDS), (9 * 1_024, SENDS)])
+            (frames(32 * mib, 2_048, 4), frames(32 * mib, 2_048, 9), frames(0, 2_048, 1)),
+            (4_096, 1_024, 64)
         );
-        assert_eq!(plan(&[(1_500, 1)], 0).1, [(64, SENDS)]);
-        // Larger frames have larger chunks, on all interfaces.
-        assert_eq!(plan(&[(9_000, 1), (1_500, 1)], 8 * mib), (4_096, vec![(2_048, SENDS), (2_048, SENDS)]));
+        // Larger frames have larger chunks, and so have giants.
+        assert_eq!((chunk_for(9_000, native), frames(8 * mib, 4_096, 1)), (4_096, 2_048));
+        assert_eq!(chunk_for(1_500, Attachment::Generic), 4_096);
+    }
+
+    #[test]
+    fn pairs_share_memory() {
+        let bytes = 32 << 20;
+        let shares = [(4_096, SENDS), (4 * 4_096, SENDS)];
+        assert_eq!(plan_shared([(1_500, 1), (1_500, 4)], bytes), Some((2_048, shares)));
+        let shares = [(4_096, SENDS), (2 * 4_096, SENDS)];
+        assert_eq!(plan_shared([(1_500, 1), (9_000, 2)], bytes), Some((4_096, shares)), "the larger chunks");
+        assert_eq!(plan_shared([(1_500, 1), (1_500, 5)], bytes), None);
     }
 
     #[test]

@@ -98,16 +98,20 @@ impl Receiving {
         let available = self.frames.available();
         statistics.unsound += u64::from(available.is_unsound);
         let (mut left, mut received) = (available.entries, 0);
-        let takes_lent = filler.lent.as_ref().is_some_and(|lent| lent.is_of(self.pool.umem()));
-        let mut room = if takes_lent && left > 0 { self.pool.room() } else { 0 };
+        let part = filler.lent.as_ref().filter(|_| left > 0).and_then(|lent| lent.part(self.pool.umem()));
+        let mut room = if part.is_some() { self.pool.room() } else { 0 };
         let is_more_left = loop {
             let Some(found) = self.find(left) else { break false };
-            let is_lent = found.is_sound && found.entries == 1 && room > 0;
+            let lent_by = part.filter(|_| found.is_sound && found.entries == 1 && room > 0);
+            let is_lent = lent_by.is_some();
             if !found.is_sound {
                 statistics.unsound += 1;
             } else if found.len > LONGEST_FRAME {
                 statistics.oversized += 1;
-            } else if if is_lent { self.lend(taking, filler) } else { self.copy(found.len, taking, filler) } {
+            } else if match lent_by {
+                Some(part) => self.lend(part, taking, filler),
+                None => self.copy(found.len, taking, filler),
+            } {
                 statistics.received += 1;
                 statistics.segments += 1;
                 statistics.received_bytes += found.len as u64;
@@ -120,8 +124,8 @@ impl Receiving {
             self.release(found.entries, is_lent);
             left -= found.entries;
         };
-        if let Some(lent) = &mut filler.lent {
-            lent.count(&self.pool);
+        if let (Some(lent), Some(part)) = (&mut filler.lent, part) {
+            lent.count(part, &self.pool);
         }
         self.frames.publish();
         self.refill();
@@ -203,11 +207,11 @@ impl Receiving {
 
     /// Lends the frame that was found, which lies in one chunk; `false` where there is no room for it.
     #[inline]
-    fn lend(&self, taking: Taking, filler: &mut Filler<'_>) -> bool {
-        let (chunk, within, len) = self.pieces[0];
-        let offset = self.pool.umem().address(chunk) + within as u64;
-        filler.push_lent((offset, len), taking.arrival(len), |lent, offload| {
-            taking.guess(lent.hold(chunk, within, len), offload);
+    fn lend(&self, part: usize, taking: Taking, filler: &mut Filler<'_>) -> bool {
+        let piece @ (chunk, within, len) = self.pieces[0];
+        filler.push_lent(taking.arrival(len), |lent, offload| {
+            taking.guess(lent.hold(part, piece), offload);
+            (lent.offset(part, chunk, within), len)
         })
     }
 

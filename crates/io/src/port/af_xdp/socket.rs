@@ -3,8 +3,8 @@
 //! The kernel sends for a socket also while somebody polls it. So that frames are sent, and counted, only by who sends them, the socket that
 //! sends is one of its own, which shares the memory and the completion ring of the one that receives.
 //!
-//! All interfaces of a run share one memory (`XDP_SHARED_UMEM`); each queue has a fill ring and a completion ring of its own. A socket is bound
-//! with that of another one that is bound, whichever; where none is, it registers the memory once more.
+//! Both interfaces of a pair share one memory (`XDP_SHARED_UMEM`); each queue has a fill ring and a completion ring of its own. A socket is
+//! bound with that of another one that is bound, whichever; where none is, it registers the memory, once more perhaps.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use super::queue::Receiving;
 use super::ring::{Consumer, Producer};
 use super::ring::{Descriptor, Entry, Mapping, Offsets};
 use super::transmit::{Sending, Wake};
-use super::umem::Umem;
+use super::umem::{QueuePool, Umem};
 
 /// Where the rings are mapped (`XDP_PGOFF_*`, `XDP_UMEM_PGOFF_*`).
 const RECEIVE: u64 = 0;
@@ -36,16 +36,12 @@ const NO_COMPLETIONS: u32 = 64;
 /// Bytes under way that the sending socket may hold.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// Where a queue is, and what it gets.
+/// Where a queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueuePlan {
     /// Index of the interface, and number of the queue.
     pub(super) interface: u32,
     pub(super) queue: u32,
-    /// Place of the interface among those that share the memory.
-    pub(super) place: usize,
-    /// Chunks, and places in rings, for frames that are received; a power of two.
-    pub(super) frames: u32,
     /// Whether frames are sent by it.
     pub(super) sends: bool,
 }
@@ -60,23 +56,26 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Opens sockets and binds them to a queue of an interface; the second one is for sending.
-    pub(super) fn open(umem: &Arc<Umem>, plan: QueuePlan) -> Result<(Self, Option<Sending>), Errno> {
-        Self::try_open(umem, plan).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+    ///
+    /// As many frames are received as the pool has chunks, a power of two.
+    pub(super) fn open(pool: QueuePool, plan: QueuePlan) -> Result<(Self, Option<Sending>), Errno> {
+        Self::try_open(pool, plan).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
     }
 
-    fn try_open(umem: &Arc<Umem>, plan: QueuePlan) -> io::Result<(Self, Option<Sending>)> {
-        let QueuePlan { interface, queue, place, .. } = plan;
+    fn try_open(pool: QueuePool, plan: QueuePlan) -> io::Result<(Self, Option<Sending>)> {
+        let QueuePlan { interface, queue, .. } = plan;
+        let (umem, place, frames) = (&pool.umem().clone(), pool.interface(), pool.chunks().len() as u32);
         let socket = Arc::new(open()?);
         let completions = if plan.sends { SENDS } else { NO_COMPLETIONS };
-        sockopt::set_xdp_umem_fill_ring_size(&socket, plan.frames)?;
+        sockopt::set_xdp_umem_fill_ring_size(&socket, frames)?;
         sockopt::set_xdp_umem_completion_ring_size(&socket, completions)?;
-        sockopt::set_xdp_rx_ring_size(&socket, plan.frames)?;
+        sockopt::set_xdp_rx_ring_size(&socket, frames)?;
         let offsets = sockopt::xdp_mmap_offsets(&socket)?;
-        let (mapping, at) = map::<u64>(&socket, FILL, offsets.fr, plan.frames)?;
-        let fill = Producer::new(mapping, at, plan.frames)?;
-        let (mapping, at) = map::<Descriptor>(&socket, RECEIVE, offsets.rx, plan.frames)?;
-        let received = Consumer::new(mapping, at, plan.frames)?;
-        let receiving = Receiving::new(umem.pool(place, queue as usize), fill, received);
+        let (mapping, at) = map::<u64>(&socket, FILL, offsets.fr, frames)?;
+        let fill = Producer::new(mapping, at, frames)?;
+        let (mapping, at) = map::<Descriptor>(&socket, RECEIVE, offsets.rx, frames)?;
+        let received = Consumer::new(mapping, at, frames)?;
+        let receiving = Receiving::new(pool, fill, received);
         bind(&socket, umem, interface, queue)?;
         umem.add_socket(&socket);
         let sending = if plan.sends {

@@ -1,10 +1,11 @@
-//! The memory in which frames lie on their way from and to the kernel (UMEM): chunks of equal size, which all interfaces of a run share.
+//! The memory in which frames lie on their way from and to the kernel (UMEM): chunks of equal size, which both
+//! interfaces of a pair share.
 //!
 //! Of each interface there are two kinds of chunks. Those by which it receives are divided into pools, one for each queue. Such a chunk is free,
 //! or the kernel has it (in a fill or a receive ring), or it is *away*: a batch holds the frame in it, or the frame is on its way out of an
 //! interface (in a transmit or a completion ring), or both. It is free again when neither is so any more. Those by which it sends hold copies.
 //!
-//! No slice refers to bytes that the kernel may write. While a batch [holds](Lent) a chunk, the kernel at most reads it, and the bytes of that
+//! No slice refers to bytes that the kernel may write. While a batch [holds](Held) a chunk, the kernel at most reads it, and the bytes of that
 //! chunk are lent; all others are copied in and out.
 #![allow(unsafe_code)]
 
@@ -27,6 +28,8 @@ const NOBODY: u64 = 0;
 const NOWHERE: u16 = u16::MAX;
 /// Lists of chunks that are kept for later loans.
 const SPARE: usize = 64;
+/// Bits of an offset below the number of a memory.
+const PART: u32 = 40;
 
 /// Memory for the frames of some interfaces.
 pub(in super::super) struct Umem {
@@ -75,8 +78,6 @@ struct Pools {
     /// Chunks of each, and where the first one's begin.
     size: u32,
     begin: u32,
-    /// Queues that use them now.
-    users: u32,
     pools: Vec<Pool>,
 }
 
@@ -84,6 +85,8 @@ struct Pools {
 struct Pool {
     free: Vec<u32>,
     away: u32,
+    /// Whether a queue uses it now.
+    is_used: bool,
 }
 
 impl Umem {
@@ -213,7 +216,7 @@ impl Umem {
         let receives = self.shares[interface].receives.clone();
         let account = &mut *self.account();
         let pools = &mut account.interfaces[interface];
-        if pools.users > 0 {
+        if pools.pools.iter().any(|pool| pool.is_used) {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         let each = (receives.len() as u32).checked_div(queues).filter(|&each| each > 0);
@@ -221,7 +224,6 @@ impl Umem {
         *pools = Pools {
             size: (1 << each.ilog2()).min(most),
             begin: receives.start,
-            users: 0,
             pools: vec![Pool::default(); queues as usize],
         };
         // Backwards, so that the first ones are used first.
@@ -234,26 +236,21 @@ impl Umem {
         Ok(pools.size)
     }
 
-    /// A queue begins to use its pool; it ends when this is dropped.
-    pub(super) fn pool(self: &Arc<Self>, interface: usize, queue: usize) -> QueuePool {
+    /// A queue begins to use its pool, until this is dropped; none where another one does.
+    pub(super) fn pool(self: &Arc<Self>, interface: usize, queue: usize) -> Option<QueuePool> {
         let account = &mut *self.account();
         let pools = &mut account.interfaces[interface];
-        pools.users += 1;
         let begin = pools.begin + queue as u32 * pools.size;
-        QueuePool { umem: self.clone(), interface, queue, chunks: begin..begin + pools.size }
+        if std::mem::replace(&mut pools.pools.get_mut(queue)?.is_used, true) {
+            return None;
+        }
+        Some(QueuePool { umem: self.clone(), interface, queue, chunks: begin..begin + pools.size })
     }
 
     /// Who is where. Frames leave and come back while it is locked; it is locked for some of them at a time.
     pub(super) fn account(&self) -> MutexGuard<'_, Account> {
         // Between any two of its steps it is in order.
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A loan that holds nothing yet.
-    pub(in super::super) fn lend(self: &Arc<Self>) -> Lent {
-        let number = self.loans.fetch_add(1, Ordering::Relaxed) + 1;
-        let chunks = self.account().spare.pop().unwrap_or_default();
-        Lent { umem: self.clone(), number, chunks, counted: 0, copies: None }
     }
 
     /// Sockets with which another one can share the memory, if they are bound still.
@@ -339,6 +336,11 @@ impl QueuePool {
         &self.umem
     }
 
+    /// The place of its interface.
+    pub(super) fn interface(&self) -> usize {
+        self.interface
+    }
+
     /// The chunks that are of it.
     pub(super) fn chunks(&self) -> Range<u32> {
         self.chunks.clone()
@@ -361,47 +363,109 @@ impl Drop for QueuePool {
     fn drop(&mut self) {
         let account = &mut *self.umem.account();
         let pools = &mut account.interfaces[self.interface];
-        pools.users -= 1;
         let free = self.chunks.clone().rev().filter(|&chunk| !account.chunks[chunk as usize].is_away());
-        pools.pools[self.queue].free = free.collect();
+        let pool = &mut pools.pools[self.queue];
+        (pool.free, pool.is_used) = (free.collect(), false);
     }
 }
 
-/// Frames that are lent to a batch: in chunks that it holds, and copies.
+/// Frames that are lent to a batch: in chunks of some memories that it holds, and copies.
+///
+/// The upper bits of an offset say which memory a frame lies in; copies come behind all of them.
+#[derive(Debug)]
 pub(in super::super) struct Lent {
+    parts: Vec<Held>,
+    copies: Option<Arc<Vec<u8>>>,
+}
+
+impl Lent {
+    /// Nothing yet, of these memories.
+    pub(in super::super) fn new(memories: &[Arc<Umem>]) -> Self {
+        Self { parts: memories.iter().map(Held::new).collect(), copies: None }
+    }
+
+    /// Another one, of the same memories, that holds nothing yet.
+    pub(in super::super) fn another(&self) -> Self {
+        Self { parts: self.parts.iter().map(|part| Held::new(&part.umem)).collect(), copies: None }
+    }
+
+    /// Which of the memories this is, if it is one of them.
+    pub(super) fn part(&self, umem: &Arc<Umem>) -> Option<usize> {
+        self.parts.iter().position(|part| Arc::ptr_eq(&part.umem, umem))
+    }
+
+    /// Holds a chunk of a memory that the kernel has just given back with a frame in it, and that is nowhere else. Returns its bytes.
+    pub(super) fn hold(&mut self, part: usize, (chunk, within, len): (u32, usize, usize)) -> &mut [u8] {
+        self.parts[part].hold(chunk, within, len)
+    }
+
+    /// Where bytes of a chunk are, as frames are named.
+    pub(super) fn offset(&self, part: usize, chunk: u32, within: usize) -> u64 {
+        self.parts[part].umem.address(chunk) + within as u64 + ((part as u64) << PART)
+    }
+
+    /// Brings the chunks that are held since the last time into the account. They are of one queue.
+    pub(super) fn count(&mut self, part: usize, pool: &QueuePool) {
+        self.parts[part].count(pool);
+    }
+
+    /// Lends copies as well.
+    pub(in super::super) fn with_copies(mut self, copies: Option<Arc<Vec<u8>>>) -> Self {
+        self.copies = copies;
+        self
+    }
+
+    /// Where copies begin, as frames are named.
+    pub(in super::super) fn copies_begin(&self) -> u64 {
+        (self.parts.len() as u64) << PART
+    }
+}
+
+impl Loan for Lent {
+    #[inline]
+    fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        if let Some(part) = self.parts.get((offset >> PART) as usize) {
+            return part.get(offset & ((1 << PART) - 1), len);
+        }
+        let begin = usize::try_from(offset.checked_sub(self.copies_begin())?).ok()?;
+        self.copies.as_ref()?.get(begin..)?.get(..len)
+    }
+
+    fn get_mut(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
+        self.parts.get_mut((offset >> PART) as usize)?.get_mut(offset & ((1 << PART) - 1), len)
+    }
+}
+
+/// Chunks of a memory that a loan holds.
+struct Held {
     umem: Arc<Umem>,
     number: u64,
     chunks: Vec<u32>,
     /// The first so many of them are in the account.
     counted: usize,
-    copies: Option<Arc<Vec<u8>>>,
 }
 
-impl Lent {
-    /// Another one, of the same memory, that holds nothing yet.
-    pub(in super::super) fn another(&self) -> Self {
-        self.umem.lend()
+impl Held {
+    fn new(umem: &Arc<Umem>) -> Self {
+        let number = umem.loans.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { umem: umem.clone(), number, chunks: Vec::new(), counted: 0 }
     }
 
-    /// Whether frames in this memory can be lent by it.
-    pub(super) fn is_of(&self, umem: &Arc<Umem>) -> bool {
-        Arc::ptr_eq(&self.umem, umem)
-    }
-
-    /// Holds a chunk that the kernel has just given back with a frame in it, and that is nowhere else. Returns its bytes.
-    pub(super) fn hold(&mut self, chunk: u32, within: usize, len: usize) -> &mut [u8] {
+    fn hold(&mut self, chunk: u32, within: usize, len: usize) -> &mut [u8] {
         let holder = &self.umem.holders[chunk as usize];
         let is_free =
             holder.compare_exchange(NOBODY, self.number, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         assert!(is_free, "chunk {chunk} is held");
+        if self.chunks.capacity() == 0 {
+            self.chunks = self.umem.account().spare.pop().unwrap_or_default();
+        }
         self.chunks.push(chunk);
         let start = self.umem.place(chunk, within, len);
         // SAFETY: as in `get_mut`; it has not left by any interface, since it has just come.
         unsafe { slice::from_raw_parts_mut(start, len) }
     }
 
-    /// Brings the chunks that are held since the last time into the account. They are of one queue.
-    pub(super) fn count(&mut self, pool: &QueuePool) {
+    fn count(&mut self, pool: &QueuePool) {
         let new = &self.chunks[self.counted..];
         if new.is_empty() {
             return;
@@ -412,53 +476,40 @@ impl Lent {
         self.counted = self.chunks.len();
     }
 
-    /// Lends copies as well.
-    pub(in super::super) fn with_copies(mut self, copies: Option<Arc<Vec<u8>>>) -> Self {
-        self.copies = copies;
-        self
-    }
-
-    /// Where copies begin, as frames are named: behind the memory.
-    pub(in super::super) fn copies_begin(&self) -> u64 {
-        self.umem.mapping.len() as u64
-    }
-
     /// The chunk that bytes lie in, and how far behind its beginning, if it is held.
     #[inline]
-    fn find(&self, offset: u64, len: usize) -> Option<(u32, usize)> {
-        let (chunk, within) = self.umem.locate(offset, len)?;
+    fn find(&self, address: u64, len: usize) -> Option<(u32, usize)> {
+        let (chunk, within) = self.umem.locate(address, len)?;
         let holder = self.umem.holders[chunk as usize].load(Ordering::Relaxed);
         (holder == self.number).then_some((chunk, within))
     }
-}
 
-impl Loan for Lent {
     #[inline]
-    fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        if let Some((chunk, within)) = self.find(offset, len) {
-            let start = self.umem.place(chunk, within, len);
-            // SAFETY: within the mapping, which lives as long as `self`. The chunk is held by this loan, whose number no other one has. It was
-            // given back by the kernel before, and goes to the kernel to be filled only from the free ones of its pool, among which it is once
-            // this loan is dropped. Until then the kernel at most reads it, to send it. `get_mut` takes all of the loan.
-            return Some(unsafe { slice::from_raw_parts(start, len) });
-        }
-        let begin = usize::try_from(offset.checked_sub(self.copies_begin())?).ok()?;
-        self.copies.as_ref()?.get(begin..)?.get(..len)
+    fn get(&self, address: u64, len: usize) -> Option<&[u8]> {
+        let (chunk, within) = self.find(address, len)?;
+        let start = self.umem.place(chunk, within, len);
+        // SAFETY: within the mapping, which lives as long as `self`. The chunk is held by this, whose number nothing else has. It was given back
+        // by the kernel before, and goes to the kernel to be filled only from the free ones of its pool, among which it is once this is
+        // dropped. Until then the kernel at most reads it, to send it. `get_mut` takes all of this.
+        Some(unsafe { slice::from_raw_parts(start, len) })
     }
 
-    fn get_mut(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
-        let (chunk, within) = self.find(offset, len)?;
+    fn get_mut(&mut self, address: u64, len: usize) -> Option<&mut [u8]> {
+        let (chunk, within) = self.find(address, len)?;
         if self.umem.account().chunks[chunk as usize].egress != NOWHERE {
             return None;
         }
         let start = self.umem.place(chunk, within, len);
-        // SAFETY: as in `get`. The kernel does not read it either: who hands it to the kernel has a slice of it, from this loan.
+        // SAFETY: as in `get`. The kernel does not read it either: who hands it to the kernel has a slice of it, from this.
         Some(unsafe { slice::from_raw_parts_mut(start, len) })
     }
 }
 
-impl Drop for Lent {
+impl Drop for Held {
     fn drop(&mut self) {
+        if self.chunks.is_empty() {
+            return;
+        }
         let mut account = self.umem.account();
         for &chunk in &self.chunks {
             self.umem.holders[chunk as usize].store(NOBODY, Ordering::Relaxed);
@@ -472,9 +523,9 @@ impl Drop for Lent {
     }
 }
 
-impl fmt::Debug for Lent {
+impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent").field("number", &self.number).field("chunks", &self.chunks.len()).finish()
+        f.debug_struct("Held").field("number", &self.number).field("chunks", &self.chunks.len()).finish()
     }
 }
 

@@ -37,7 +37,7 @@ impl Kernel {
             buffer: ReceiveBuffer::new(64),
             statistics: Statistics::default(),
         };
-        (kernel, Receiving::new(umem.pool(0, 0), fill, frames))
+        (kernel, Receiving::new(umem.pool(0, 0).expect("nobody uses it"), fill, frames))
     }
 
     /// A chunk that it was given.

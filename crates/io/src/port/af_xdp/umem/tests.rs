@@ -49,14 +49,14 @@ fn a_region_has_one_owner_at_a_time() {
 #[test]
 fn no_more_is_lent_than_is_held() {
     let umem = umem();
-    let pool = umem.pool(0, 1);
+    let pool = umem.pool(0, 1).expect("nobody uses it");
     assert_eq!(take(&pool), [7, 6, 5, 4]);
     umem.write_as_kernel(umem.address(5) + 256, b"a frame");
-    let mut lent = umem.lend();
+    let mut lent = Lent::new(std::slice::from_ref(&umem));
     let at = umem.address(5) + 256;
     assert_eq!(lent.get(at, 7), None);
-    assert_eq!(lent.hold(5, 256, 7), b"a frame");
-    lent.count(&pool);
+    assert_eq!(lent.hold(0, (5, 256, 7)), b"a frame");
+    lent.count(0, &pool);
     assert_eq!((umem.away(5), pool.room()), ((true, None), 1));
     let mut lent = lent.with_copies(Some(Arc::new(b"a copy".to_vec())));
     assert_eq!(lent.get(at, 7), Some(&b"a frame"[..]));
@@ -68,8 +68,9 @@ fn no_more_is_lent_than_is_held() {
     {
         assert_eq!(lent.get(offset, len), None, "{len} at {offset}");
     }
-    // Another loan has nothing of it.
-    assert_eq!(umem.lend().get(at, 7), None);
+    // A memory of another number, and another loan, have nothing of it.
+    assert_eq!((lent.get(copies + at, 7), lent.offset(0, 5, 256)), (None, at));
+    assert_eq!(Lent::new(std::slice::from_ref(&umem)).get(at, 7), None);
     lent.get_mut(at, 7).expect("nobody else has it")[0] = b'A';
     assert_eq!(lent.get_mut(copies, 1), None, "others may have copies");
     assert_eq!(umem.address_of(lent.get(at, 7).expect("held")), Some(at));
@@ -85,16 +86,39 @@ fn no_more_is_lent_than_is_held() {
     assert_eq!((take(&pool), umem.away(5), pool.room()), (vec![5], (false, None), 2));
 }
 
+/// Frames of several memories are in one loan.
+#[test]
+fn memories_are_told_apart() {
+    let memories = [umem(), umem()];
+    let pools = memories.each_ref().map(|umem| umem.pool(1, 0).expect("nobody uses it"));
+    let mut lent = Lent::new(&memories).with_copies(Some(Arc::new(vec![9; 60])));
+    for (part, (umem, pool)) in memories.iter().zip(&pools).enumerate() {
+        take(pool);
+        assert_eq!((lent.part(umem), lent.another().part(umem)), (Some(part), Some(part)));
+        umem.write_as_kernel(umem.address(11), &[part as u8; 60]);
+        lent.hold(part, (11, 0, 60));
+        lent.count(part, pool);
+    }
+    for part in 0..2 {
+        assert_eq!(lent.get(lent.offset(part, 11, 0), 60), Some(&[part as u8; 60][..]));
+        assert_eq!(lent.get(lent.offset(part, 10, 0), 60), None);
+    }
+    assert_eq!(lent.get(lent.copies_begin(), 60), Some(&[9; 60][..]));
+    assert_eq!(lent.part(&umem()), None);
+    drop(lent);
+    assert!(memories.iter().all(|umem| umem.free(1) == [11]));
+}
+
 /// A chunk is free once neither a batch nor an interface has it, whichever is done first.
 #[test]
 fn chunks_are_free_when_nobody_has_them() {
     let umem = umem();
-    let pool = umem.pool(1, 0);
+    let pool = umem.pool(1, 0).expect("nobody uses it");
     assert_eq!(take(&pool), [13, 12, 11, 10]);
-    let mut lent = umem.lend();
-    lent.hold(10, 0, 60);
-    lent.hold(11, 0, 60);
-    lent.count(&pool);
+    let mut lent = Lent::new(std::slice::from_ref(&umem));
+    lent.hold(0, (10, 0, 60));
+    lent.hold(0, (11, 0, 60));
+    lent.count(0, &pool);
     assert_eq!(pool.room(), 0);
     assert!(umem.account().send(10, 0) && umem.account().send(11, 0));
     assert!(!umem.account().send(12, 0), "the kernel has it");
@@ -109,18 +133,20 @@ fn chunks_are_free_when_nobody_has_them() {
 #[test]
 fn an_interface_comes_back_with_other_queues() {
     let umem = umem();
-    let pools = [umem.pool(0, 0), umem.pool(0, 1)];
+    let pools = [0, 1].map(|queue| umem.pool(0, queue).expect("nobody uses it"));
     pools.iter().for_each(|pool| assert_eq!(take(pool).len(), 4));
-    let mut lent = umem.lend();
-    lent.hold(1, 0, 60);
-    lent.count(&pools[0]);
-    lent.hold(6, 0, 60);
-    lent.count(&pools[1]);
+    let mut lent = Lent::new(std::slice::from_ref(&umem));
+    lent.hold(0, (1, 0, 60));
+    lent.count(0, &pools[0]);
+    lent.hold(0, (6, 0, 60));
+    lent.count(0, &pools[1]);
     assert!(umem.divide(0, 1, 8).is_err(), "it is in use");
     drop(pools);
     assert_eq!(umem.divide(0, 1, 8).expect("divided"), 8);
     assert_eq!(umem.free(0), [7, 5, 4, 3, 2, 0]);
-    assert_eq!(umem.pool(0, 0).room(), 2);
+    let pool = umem.pool(0, 0).expect("nobody uses it");
+    assert_eq!((pool.room(), umem.pool(0, 0).is_none(), umem.pool(0, 1).is_none()), (2, true, true));
+    drop(pool);
     drop(lent);
     assert_eq!(umem.free(0).len(), 8);
     // Some are left over.
@@ -135,12 +161,12 @@ fn an_interface_comes_back_with_other_queues() {
 #[test]
 fn nothing_is_on_its_way_by_an_interface_that_is_gone() {
     let umem = umem();
-    let (pool, region) = (umem.pool(0, 0), umem.sends(1).expect("nobody has it"));
+    let (pool, region) = (umem.pool(0, 0).expect("nobody uses it"), umem.sends(1).expect("nobody has it"));
     take(&pool);
-    let mut lent = umem.lend();
-    lent.hold(0, 0, 60);
-    lent.hold(1, 0, 60);
-    lent.count(&pool);
+    let mut lent = Lent::new(std::slice::from_ref(&umem));
+    lent.hold(0, (0, 0, 60));
+    lent.hold(0, (1, 0, 60));
+    lent.count(0, &pool);
     assert!(umem.account().send(0, 1) && umem.account().send(1, 0));
     drop(lent);
     drop(region);
