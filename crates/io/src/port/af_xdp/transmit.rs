@@ -16,7 +16,7 @@ use super::super::checksum::complete_checksum;
 use super::super::interface::{Exit, Outgoing};
 use super::super::{PortState, SendStatistics, Sent, Stop};
 use super::ring::{Consumer, Descriptor, Producer};
-use super::umem::Region;
+use super::umem::{Account, Region};
 
 /// Frames for which the kernel is woken up: it sends as many with one call.
 const BURST: usize = 32;
@@ -215,14 +215,17 @@ impl Sending {
             self.reap();
             let (from, mtu) = (self.ring.next(), exit.mtu() as usize);
             let (mut count, mut bytes, mut last) = (0, 0, Placed::Yes);
+            let umem = self.region.umem().clone();
+            let mut account = umem.account();
             for frame in frames[taken..].iter().take(BURST) {
-                last = self.place(frame, mtu, statistics);
+                last = self.place(frame, mtu, &mut account, statistics);
                 if last != Placed::Yes {
                     break;
                 }
                 count += 1;
                 bytes += frame.bytes.len() as u64;
             }
+            drop(account);
             if count > 0 {
                 self.ring.publish();
                 statistics.sent += count as u64;
@@ -260,7 +263,13 @@ impl Sending {
     }
 
     /// Puts a frame into the ring, to be seen once that is published.
-    fn place(&mut self, frame: &Outgoing<'_>, mtu: usize, statistics: &mut SendStatistics) -> Placed {
+    fn place(
+        &mut self,
+        frame: &Outgoing<'_>,
+        mtu: usize,
+        account: &mut Account,
+        statistics: &mut SendStatistics,
+    ) -> Placed {
         let bytes = frame.bytes;
         // As packet sockets have it: there is room for a tag on top of the MTU if it is an 802.1Q tag.
         let is_tagged = bytes.get(ETHERTYPE..HEADER) == Some(&[0x81, 0]);
@@ -274,7 +283,7 @@ impl Sending {
             && let Some(address) = self.region.umem().address_of(bytes)
             && let Some((chunk, _)) = self.region.umem().locate(address, bytes.len())
             && self.ring.room() > 0
-            && self.region.umem().account().send(chunk, self.region.interface())
+            && account.send(chunk, self.region.interface())
         {
             self.under_way += 1;
             self.push(chunk, Some(bytes.len()), Descriptor { address, len: bytes.len() as u32, options: 0 });
@@ -429,31 +438,35 @@ impl Sending {
 
     /// Takes entries from an index on out of the ring, which the kernel has not looked at.
     fn take_back(&mut self, from: u32) {
+        let umem = self.region.umem().clone();
+        let mut account = umem.account();
         for ahead in 0..self.ring.next().wrapping_sub(from) {
             let chunk = self.slot(from.wrapping_add(ahead)).chunk;
-            self.take_in(chunk);
+            self.take_in(chunk, &mut account);
         }
         self.ring.take_back(from);
     }
 
     /// The kernel does not have a chunk any more. One that it did not have is none.
-    fn take_in(&mut self, chunk: u32) {
+    fn take_in(&mut self, chunk: u32, account: &mut Account) {
         match self.set_lent(chunk, false) {
             Some(true) => self.free.push(chunk),
             Some(false) => {}
-            None if self.region.umem().account().complete(chunk, self.region.interface()) => {
-                self.under_way -= 1
-            }
-            None => {}
+            None => self.under_way -= usize::from(account.complete(chunk, self.region.interface())),
         }
     }
 
     /// Takes chunks back whose frames the kernel is done with; those that it did not have are none.
     fn reap(&mut self) {
         let available = self.completed.available().entries;
+        if available == 0 {
+            return;
+        }
+        let umem = self.region.umem().clone();
+        let mut account = umem.account();
         for entry in 0..available {
-            if let Some((chunk, _)) = self.region.umem().locate(self.completed.peek(entry), 0) {
-                self.take_in(chunk);
+            if let Some((chunk, _)) = umem.locate(self.completed.peek(entry), 0) {
+                self.take_in(chunk, &mut account);
             }
         }
         self.completed.advance(available);

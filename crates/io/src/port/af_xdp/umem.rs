@@ -284,7 +284,8 @@ impl State {
 impl Pools {
     /// The pool of a chunk; none of those that are left over.
     fn of(&mut self, chunk: u32) -> Option<&mut Pool> {
-        self.pools.get_mut((chunk - self.begin).checked_div(self.size)? as usize)
+        // A shift: sizes are powers of two.
+        self.pools.get_mut(((chunk - self.begin) >> self.size.checked_ilog2()?) as usize)
     }
 }
 
@@ -453,9 +454,9 @@ impl Held {
 
     fn hold(&mut self, chunk: u32, within: usize, len: usize) -> &mut [u8] {
         let holder = &self.umem.holders[chunk as usize];
-        let is_free =
-            holder.compare_exchange(NOBODY, self.number, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        assert!(is_free, "chunk {chunk} is held");
+        // The chunk is the caller's alone: nobody else writes this at the same time.
+        assert_eq!(holder.load(Ordering::Relaxed), NOBODY, "chunk {chunk} is held");
+        holder.store(self.number, Ordering::Relaxed);
         if self.chunks.capacity() == 0 {
             self.chunks = self.umem.account().spare.pop().unwrap_or_default();
         }
