@@ -221,7 +221,7 @@ struct Room {
 }
 
 impl Sink for Room {
-    fn send_passed(&mut self, batch: &Batch) {
+    fn send_passed(&mut self, batch: &mut Batch) {
         let mut left = self.frames;
         for (index, (verdict, &egress)) in batch.verdicts().iter().zip(batch.egress()).enumerate() {
             let counts = &mut self.counts[usize::from(egress)];

@@ -12,8 +12,9 @@ use crate::port::EgressCounts;
 /// the packets that come in have no longer to wait.
 pub trait Sink: Debug + Send {
     /// Takes the frames of a batch whose verdict is to pass, in order, by the interfaces that [`Batch::egress`] names. Rewrites are
-    /// [applied](Batch::apply_rewrites) by the sink. Frames that cannot be taken are counted.
-    fn send_passed(&mut self, batch: &Batch);
+    /// applied by the sink, in a copy ([`Batch::apply_rewrites`]) or where a frame lies ([`Batch::rewrite_in_place`]). Frames that cannot be
+    /// taken are counted.
+    fn send_passed(&mut self, batch: &mut Batch);
 
     /// The next message for the user, if there is one.
     fn notice(&mut self) -> Option<String> {

@@ -19,13 +19,25 @@ use crate::{
 /// base address.
 pub type Arena = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
+/// Frames that are lent to a batch out of recyclable pools, other parts of which somebody else writes meanwhile: the kernel, where a pool is
+/// shared with it. So no more is lent than the frames and what lies around them, piece by piece. Dropping it gives them back.
+///
+/// Offsets say which pool a frame lies in, and where.
+pub trait Loan: Send + Sync {
+    /// So many bytes from an offset on; none where not all of them are lent.
+    fn get(&self, offset: u64, len: usize) -> Option<&[u8]>;
+
+    /// The same, to be changed; none also where they may not be changed.
+    fn get_mut(&mut self, offset: u64, len: usize) -> Option<&mut [u8]>;
+}
+
 /// The names of ports by their numbers, where they are known.
 pub type PortNames = Arc<[Option<Box<str>>]>;
 
 /// Where one frame lies, and what the capture says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRef {
-    /// Offset of its first byte in the batch's arena.
+    /// Offset of its first byte in the batch's arena, or in the pools of its loan.
     pub offset: u64,
     /// Nanoseconds since the epoch.
     pub time: Timestamp,
@@ -96,6 +108,8 @@ impl<K> Keys<K> {
 /// apart, so that IPv4's stay small. Bytes are never changed: rewrites stand beside them, for few frames or all.
 pub struct Batch {
     arena: Arena,
+    /// What the frames lie in, if that is not the arena.
+    loan: Option<Arc<dyn Loan>>,
     frames: Vec<FrameRef>,
     parsed: Vec<Parsed>,
     verdicts: Vec<Verdict>,
@@ -146,7 +160,7 @@ pub struct Columns<'a> {
     pub port_names: Option<&'a PortNames>,
     /// The port that each frame leaves by if it passes; empty where frames leave by no port.
     pub egress: &'a [u16],
-    arena: &'a Arena,
+    memory: Memory<'a>,
     layers: &'a [Layers],
     rewritten: &'a mut Vec<Changes>,
 }
@@ -241,7 +255,7 @@ impl Columns<'_> {
     /// As [`Batch::bytes`].
     #[inline]
     pub fn bytes(&self, frame: u32) -> &[u8] {
-        bytes_of((**self.arena).as_ref(), &self.frames[frame as usize])
+        self.memory.bytes(&self.frames[frame as usize])
     }
 
     /// Where the headers of a frame with a key are.
@@ -272,6 +286,7 @@ impl Batch {
     pub fn new(capacity: usize) -> Self {
         Self {
             arena: empty_arena(),
+            loan: None,
             frames: Vec::with_capacity(capacity),
             parsed: Vec::with_capacity(capacity),
             verdicts: Vec::with_capacity(capacity),
@@ -295,6 +310,7 @@ impl Batch {
     /// Forgets the frames and takes `arena` for those to come; allocations are kept.
     pub fn reset(&mut self, arena: Arena) {
         self.arena = arena;
+        self.loan = None;
         self.frames.clear();
         self.parsed.clear();
         self.verdicts.clear();
@@ -313,7 +329,20 @@ impl Batch {
         self.places.clear();
     }
 
-    /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end.
+    /// Forgets the frames and takes those to come out of a loan; allocations are kept.
+    pub fn reset_to_loan(&mut self, loan: Arc<dyn Loan>) {
+        self.reset(empty_arena());
+        self.loan = Some(loan);
+    }
+
+    /// Forgets the frames and takes those to come out of another batch's memory; allocations are kept.
+    pub fn reset_like(&mut self, other: &Self) {
+        self.reset(other.arena.clone());
+        self.loan.clone_from(&other.loan);
+    }
+
+    /// Appends a frame. Its bytes must lie within the arena; what does not is cut off at the arena's end. Of a loan, they must be lent: of a
+    /// frame that is not lent whole there are no bytes.
     pub fn push(&mut self, frame: FrameRef) {
         self.frames.push(frame);
     }
@@ -397,7 +426,7 @@ impl Batch {
 
     /// Takes frames of a batch that is not parsed in place of those before: those from `from` on, as long as `takes` says so.
     pub fn take_from(&mut self, whole: &Self, from: usize, takes: impl FnMut(&&FrameRef) -> bool) {
-        self.reset(whole.arena.clone());
+        self.reset_like(whole);
         self.wall_offset = whole.wall_offset;
         self.port_names.clone_from(&whole.port_names);
         self.frames.extend(whole.frames[from..].iter().take_while(takes).copied());
@@ -431,7 +460,7 @@ impl Batch {
     /// order. Their keys are as rewritten as there, but rewrites stay behind, and a DSCP is that of the frame's bytes: [`Batch::merge`] brings them
     /// back.
     pub fn gather(&mut self, whole: &Self, indices: &[u32]) {
-        self.reset(whole.arena.clone());
+        self.reset_like(whole);
         self.wall_offset = whole.wall_offset;
         self.port_names.clone_from(&whole.port_names);
         let count = indices.len() as u32;
@@ -568,7 +597,7 @@ impl Batch {
     /// a frame's bytes as have room in its place. Ends where there are no more places; returns how many frames there were. What lies in a
     /// place behind its frame's bytes, and in places that are left, may have been written, too: senders go by the lengths of frames.
     ///
-    /// `next` says where the frames of the next batch begin in the arena, if it is known which they are: with each frame that is looked
+    /// `next` says where the frames of the next batch begin in the same memory, if it is known which they are: with each frame that is looked
     /// at, the headers of one of these are asked for.
     ///
     /// # Panics
@@ -583,7 +612,7 @@ impl Batch {
         let room = places.len() / place * place;
         let (places, frames) = (&mut places[..room], self.frames.iter().zip(&self.verdicts));
         let has_all = self.is_common() && (!self.has_rewrites() || self.rewritten.len() == self.len());
-        if !has_all || place < LINE {
+        if !has_all || place < LINE || self.loan.is_some() {
             let passed = frames.enumerate().inspect(|_| ask()).filter(|(_, (_, verdict))| verdict.is_pass());
             return passed
                 .zip(places.chunks_exact_mut(place))
@@ -658,14 +687,22 @@ impl Batch {
 
     /// Walks the headers of every frame and fills in keys; frames without a key get the verdict of `policy`.
     pub fn parse(&mut self, policy: Policy) {
-        let arena = self.arena.clone();
-        let arena = (*arena).as_ref();
+        match self.loan.clone() {
+            None => {
+                let arena = self.arena.clone();
+                self.parse_in((*arena).as_ref(), policy);
+            }
+            Some(loan) => self.parse_in(&*loan, policy),
+        }
+    }
+
+    fn parse_in<M: Frames + ?Sized>(&mut self, memory: &M, policy: Policy) {
         let Self { frames, parsed, verdicts, v4, v6, is_common, other_framings, layers, .. } = self;
         let begin = parsed.len();
         let (mut at, mut rejected) = (begin, false);
         let mut group = Group { keys: [MatchKey4::default(); GROUP], bytes: [0; GROUP] };
         loop {
-            let found = parse_common(arena, &frames[at..], &mut group);
+            let found = parse_common(memory, &frames[at..], &mut group);
             let key = v4.keys.len() as u32;
             parsed.extend((key..key + found as u32).map(Parsed::V4));
             v4.keys.extend_from_slice(&group.keys[..found]);
@@ -678,7 +715,7 @@ impl Batch {
             let Some(frame) = frames.get(at) else { break };
             *is_common = false;
             layers.resize(at, Layers::COMMON);
-            let bytes = bytes_of(arena, frame);
+            let bytes = memory.bytes(frame);
             let is_other = || other_framings.push(at as u32);
             let found = dissect_and_tell(frame.link, bytes, frame.wire_len, is_other);
             layers.push(found.as_ref().map_or(Layers::BEYOND, |(_, layers)| *layers));
@@ -735,9 +772,15 @@ impl Batch {
         self.frames.len() >= self.capacity
     }
 
-    /// The memory its frames lie in.
+    /// The memory its frames lie in; nothing where they are [lent](Self::loan).
     pub fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// What its frames lie in, if they are lent to it. As long as somebody has it beside this batch, their bytes are not
+    /// [changed](Self::bytes_mut).
+    pub fn loan(&self) -> Option<&Arc<dyn Loan>> {
+        self.loan.as_ref()
     }
 
     /// The frames, in order of arrival.
@@ -747,17 +790,45 @@ impl Batch {
 
     /// The captured bytes of a frame, without its rewrites.
     pub fn bytes(&self, index: usize) -> &[u8] {
-        bytes_of((*self.arena).as_ref(), &self.frames[index])
+        self.memory().bytes(&self.frames[index])
+    }
+
+    fn memory(&self) -> Memory<'_> {
+        match &self.loan {
+            None => Memory::Arena((*self.arena).as_ref()),
+            Some(loan) => Memory::Loan(&**loan),
+        }
+    }
+
+    /// The captured bytes of a frame, to be changed where they lie: where they are lent to this batch and to no share of it. Its key stays as
+    /// it is.
+    pub fn bytes_mut(&mut self, index: usize) -> Option<&mut [u8]> {
+        let frame = &self.frames[index];
+        Arc::get_mut(self.loan.as_mut()?)?.get_mut(frame.offset, frame.len as usize)
+    }
+
+    /// Writes what is to be rewritten in a frame into the frame itself, where that [may be](Self::bytes_mut), and returns its bytes; from then on
+    /// the frame counts as not rewritten. Without effect where it may not.
+    pub fn rewrite_in_place(&mut self, index: usize) -> Option<&mut [u8]> {
+        let frame = self.frames[index];
+        let mut loan = self.loan.take()?;
+        let bytes = Arc::get_mut(&mut loan).and_then(|loan| loan.get_mut(frame.offset, frame.len as usize));
+        let is_done = bytes.map(|bytes| self.apply_rewrites(index, bytes)).is_some();
+        self.loan = Some(loan);
+        if is_done && let Some(changes) = self.rewritten.get_mut(index) {
+            *changes = Changes::NONE;
+        }
+        self.bytes_mut(index)
     }
 
     /// The captured bytes of all frames, in order, as [`Self::bytes`]: for a loop that goes through them all.
     pub fn each_bytes(&self) -> impl Iterator<Item = &[u8]> {
-        let arena = (*self.arena).as_ref();
+        let memory = self.memory();
         self.frames.iter().enumerate().map(move |(at, frame)| {
             if let Some(ahead) = self.frames.get(at + AHEAD) {
-                prefetch_at(arena, ahead.offset as usize);
+                memory.prefetch(ahead);
             }
-            bytes_of(arena, frame)
+            memory.bytes(frame)
         })
     }
 
@@ -804,9 +875,13 @@ impl Batch {
 
     /// All columns, for functions that rewrite packets while they judge them.
     pub fn columns(&mut self) -> Columns<'_> {
-        let Self { arena, frames, verdicts, v4, v6, rewritten, layers, port_names, egress, .. } = self;
+        let Self { arena, loan, frames, verdicts, v4, v6, rewritten, layers, port_names, egress, .. } = self;
         let port_names = port_names.as_ref();
-        Columns { frames, verdicts, v4, v6, port_names, egress, arena, layers, rewritten }
+        let memory = match loan {
+            None => Memory::Arena((**arena).as_ref()),
+            Some(loan) => Memory::Loan(&**loan),
+        };
+        Columns { frames, verdicts, v4, v6, port_names, egress, memory, layers, rewritten }
     }
 
     /// Whether each frame was parsed and is TCP or UDP in one piece in IPv4, as it is in most batches: all keys are IPv4's and have ports,
@@ -863,13 +938,13 @@ struct Group {
 /// how many they are.
 // By itself, so that it has all registers.
 #[inline(never)]
-fn parse_common(arena: &[u8], frames: &[FrameRef], group: &mut Group) -> usize {
+fn parse_common<M: Frames + ?Sized>(memory: &M, frames: &[FrameRef], group: &mut Group) -> usize {
     let places = group.keys.iter_mut().zip(&mut group.bytes);
     for (at, (frame, (key, bytes))) in frames.iter().zip(places).enumerate() {
         if let Some(ahead) = frames.get(at + AHEAD) {
-            prefetch_at(arena, ahead.offset as usize);
+            memory.prefetch(ahead);
         }
-        let data = chunk(arena, frame);
+        let data = memory.chunk(frame);
         let found = data.filter(|_| frame.len as usize >= COMMON).and_then(|data| common(frame.link, data));
         let Some(found) = found else { return at };
         (*key, *bytes) = found;
@@ -886,6 +961,81 @@ fn copy_line(key: &MatchKey4, changes: Changes, line: &[u8; LINE], copy: &mut [u
     }
 }
 
+/// What frames lie in.
+trait Frames {
+    /// The bytes of a frame, as far as they are there.
+    fn bytes(&self, frame: &FrameRef) -> &[u8];
+
+    /// The first bytes of a frame and of what lies behind it, if there are as many.
+    fn chunk<const N: usize>(&self, frame: &FrameRef) -> Option<&[u8; N]>;
+
+    /// Asks for the headers of a frame.
+    fn prefetch(&self, frame: &FrameRef);
+}
+
+impl Frames for [u8] {
+    #[inline]
+    fn bytes(&self, frame: &FrameRef) -> &[u8] {
+        let rest =
+            usize::try_from(frame.offset).ok().and_then(|offset| self.get(offset..)).unwrap_or_default();
+        &rest[..rest.len().min(frame.len as usize)]
+    }
+
+    #[inline]
+    fn chunk<const N: usize>(&self, frame: &FrameRef) -> Option<&[u8; N]> {
+        chunk(self, frame)
+    }
+
+    #[inline]
+    fn prefetch(&self, frame: &FrameRef) {
+        prefetch_at(self, frame.offset as usize);
+    }
+}
+
+impl Frames for dyn Loan + '_ {
+    #[inline]
+    fn bytes(&self, frame: &FrameRef) -> &[u8] {
+        self.get(frame.offset, frame.len as usize).unwrap_or_default()
+    }
+
+    #[inline]
+    fn chunk<const N: usize>(&self, frame: &FrameRef) -> Option<&[u8; N]> {
+        self.get(frame.offset, N)?.first_chunk()
+    }
+
+    #[inline]
+    fn prefetch(&self, frame: &FrameRef) {
+        if let Some(bytes) = self.get(frame.offset, 1) {
+            prefetch_at(bytes, 0);
+        }
+    }
+}
+
+/// What the frames of a batch lie in.
+#[derive(Clone, Copy)]
+enum Memory<'a> {
+    Arena(&'a [u8]),
+    Loan(&'a dyn Loan),
+}
+
+impl<'a> Memory<'a> {
+    #[inline]
+    fn bytes(self, frame: &FrameRef) -> &'a [u8] {
+        match self {
+            Self::Arena(arena) => arena.bytes(frame),
+            Self::Loan(loan) => loan.bytes(frame),
+        }
+    }
+
+    #[inline]
+    fn prefetch(self, frame: &FrameRef) {
+        match self {
+            Self::Arena(arena) => arena.prefetch(frame),
+            Self::Loan(loan) => loan.prefetch(frame),
+        }
+    }
+}
+
 /// The first bytes of a frame and of what lies behind it, if there are as many.
 #[inline]
 fn chunk<'a, const N: usize>(arena: &'a [u8], frame: &FrameRef) -> Option<&'a [u8; N]> {
@@ -895,12 +1045,6 @@ fn chunk<'a, const N: usize>(arena: &'a [u8], frame: &FrameRef) -> Option<&'a [u
 #[inline]
 fn layers_of(layers: &[Layers], index: usize) -> Layers {
     layers.get(index).copied().unwrap_or(Layers::COMMON)
-}
-
-#[inline]
-fn bytes_of<'a>(arena: &'a [u8], frame: &FrameRef) -> &'a [u8] {
-    let rest = usize::try_from(frame.offset).ok().and_then(|offset| arena.get(offset..)).unwrap_or_default();
-    &rest[..rest.len().min(frame.len as usize)]
 }
 
 /// As [`Batch::payload`].

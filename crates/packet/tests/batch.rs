@@ -5,7 +5,7 @@ mod support;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use packetloom_packet::batch::{Arena, Parsed, Policy};
+use packetloom_packet::batch::{Arena, Loan, Parsed, Policy};
 use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{
@@ -31,6 +31,19 @@ fn arena(packets: &[Vec<u8>]) -> (Arena, Vec<FrameRef>) {
         bytes.extend(packet);
     }
     (Arc::new(bytes), frames)
+}
+
+/// Frames by the offsets at which they are lent.
+struct Pieces(Vec<(u64, Vec<u8>)>);
+
+impl Loan for Pieces {
+    fn get(&self, offset: u64, len: usize) -> Option<&[u8]> {
+        self.0.iter().find(|(at, _)| *at == offset)?.1.get(..len)
+    }
+
+    fn get_mut(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
+        self.0.iter_mut().find(|(at, _)| *at == offset)?.1.get_mut(..len)
+    }
 }
 
 /// IPv4, IPv6, broken and unreadable packets, in turns.
@@ -664,6 +677,92 @@ proptest! {
             batch.apply_rewrites(index, &mut alone);
             prop_assert_eq!(place, &alone);
         }
+    }
+
+    /// Frames that are lent piece by piece are as those that lie in one arena, for all that is asked of them; and they can be rewritten where
+    /// they lie, as long as nobody else has them.
+    #[test]
+    fn lent_frames_are_as_those_of_an_arena(
+        kinds in prop::collection::vec((prop_oneof![3 => 0usize..2, 1 => 2usize..6], 0u8..8), 1..80),
+        (payload, behind) in (0usize..30, 0usize..80),
+        (address, port, dscp) in (any::<u32>(), any::<u16>(), 0u64..64),
+    ) {
+        let data = [tcp(0x1234, 0x5678, 0x12), vec![7; payload]].concat();
+        let whole = |ethertype, packet: Vec<u8>| [ethernet(ethertype), packet].concat();
+        let frame = |kind| match kind {
+            0 => whole(IPV4, Ipv4::of(TCP).packet(&data)),
+            1 => whole(IPV4, Ipv4::of(UDP).packet(&[udp(1, 2), vec![7; payload]].concat())),
+            2 => whole(IPV6, Ipv6::of(TCP).packet(&data)),
+            3 => [&ethernet(0x8100), &tag(IPV4)[..], &Ipv4::of(TCP).packet(&data)].concat(),
+            4 => vec![0x45; 9],
+            _ => whole(0x0806, vec![0; 28]),
+        };
+        let (arena, mut frames) = arena(&kinds.iter().map(|&(kind, ..)| frame(kind)).collect::<Vec<_>>());
+        frames.iter_mut().for_each(|frame| frame.link = LinkType::ETHERNET);
+        let mut whole = Batch::new(frames.len());
+        whole.reset(arena);
+        whole.extend(frames.iter().copied());
+        // Scattered, with something behind each.
+        let pieces = (0u64..).zip(&frames).map(|(number, _)| {
+            (number * 7_777 % 1_000 * 2_048, [whole.bytes(number as usize), &vec![0x5a; behind]].concat())
+        });
+        let pieces = Pieces(pieces.collect());
+        let lent = frames.iter().zip(&pieces.0).map(|(frame, piece)| FrameRef { offset: piece.0, ..*frame });
+        let lent: Vec<_> = lent.collect();
+        let mut batch = Batch::new(frames.len());
+        batch.reset_to_loan(Arc::new(pieces));
+        batch.extend(lent);
+        for batch in [&mut whole, &mut batch] {
+            batch.parse(Policy::PASS);
+            for (frame, &(kind, ends)) in (0..).zip(&kinds) {
+                let address = if kind == 2 { Address::V6([address.into(), 1]) } else { Address::V4(address) };
+                for end in [End::Source, End::Destination].into_iter().filter(|&end| ends >> end as u8 & 1 == 1) {
+                    batch.rewrite(Rewrite { end, ..to(frame, address, port) });
+                }
+                if ends & 4 != 0 {
+                    batch.set_dscp(frame, Dscp::new(dscp).expect("six bits"));
+                }
+            }
+        }
+        prop_assert_eq!((batch.parsed(), batch.verdicts()), (whole.parsed(), whole.verdicts()));
+        prop_assert_eq!((&batch.v4().keys, &batch.v6().keys), (&whole.v4().keys, &whole.v6().keys));
+        prop_assert!(batch.each_bytes().eq(whole.each_bytes()));
+        let mut places = [vec![0; 128 * frames.len()], vec![0; 128 * frames.len()]];
+        let none = || std::iter::empty();
+        prop_assert_eq!(batch.copy_passed(&mut places[0], 128, none()), whole.copy_passed(&mut places[1], 128, none()));
+        let mut share = Batch::new(0);
+        share.gather(&batch, &[0]);
+        for index in 0..frames.len() {
+            let expected = whole.bytes(index).to_vec();
+            prop_assert_eq!(batch.bytes(index), &expected);
+            prop_assert_eq!(batch.payload(index), whole.payload(index));
+            let columns = batch.columns();
+            prop_assert_eq!(columns.bytes(index as u32), &expected);
+            let mut changed = expected.clone();
+            whole.apply_rewrites(index, &mut changed);
+            let (copy, _) = places[0][index * 128..].split_at(changed.len());
+            prop_assert!(copy == changed && places[1][index * 128..].starts_with(copy));
+            // The share has them, too.
+            prop_assert_eq!(batch.rewrite_in_place(index), None);
+            prop_assert_eq!((batch.bytes(index), batch.is_rewritten(index)), (&expected[..], whole.is_rewritten(index)));
+            share.reset(packetloom_packet::batch::empty_arena());
+            prop_assert_eq!(batch.rewrite_in_place(index), Some(&mut changed[..]));
+            prop_assert!(!batch.is_rewritten(index) && batch.bytes(index) == changed);
+            batch.bytes_mut(index).expect("nobody else has it")[0] ^= 0xff;
+            changed[0] ^= 0xff;
+            prop_assert_eq!(batch.bytes(index), &changed);
+            share.reset_like(&batch);
+            share.push(batch.frames()[index]);
+            prop_assert_eq!(share.bytes(0), &changed);
+        }
+        // What is not lent has no bytes.
+        batch.push(FrameRef { offset: 5, ..batch.frames()[0] });
+        prop_assert_eq!(batch.bytes(frames.len()), b"");
+        batch.parse(Policy::PASS);
+        prop_assert!(matches!(batch.parsed()[frames.len()], Parsed::Rejected(_)));
+        // In an arena nothing is changed.
+        prop_assert_eq!(whole.rewrite_in_place(0), None);
+        prop_assert_eq!(whole.bytes_mut(0), None);
     }
 
     /// Also where frames came after others were parsed and rewritten, or were never parsed.

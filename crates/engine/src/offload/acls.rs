@@ -238,7 +238,7 @@ impl Notes {
         }
         // These first: those that functions take are logged in order with them.
         if !self.beyond.is_empty() {
-            self.aside.reset(batch.arena().clone());
+            self.aside.reset_like(batch);
             self.beyond.iter().for_each(|&frame| self.aside.push(batch.frames()[frame as usize]));
             self.aside.parse(policy);
             stages.process_aside(0..names.len(), &mut self.aside, &self.beyond);

@@ -36,7 +36,7 @@ use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::{Polled, Sink, Source};
 use packetloom_nf::flows::{AnyEntry, Forgotten};
-use packetloom_packet::batch::empty_arena;
+use packetloom_packet::batch::{Loan, empty_arena};
 use packetloom_packet::verdict::VerdictCounts;
 use packetloom_packet::{Batch, FlowKey, PortNames, Timestamp};
 use packetloom_report::Reports;
@@ -155,6 +155,11 @@ impl Outputs {
     /// [`packetloom_io::Error::Io`] for the first that cannot.
     pub fn detach(&mut self) -> Result<(), packetloom_io::Error> {
         self.results().try_for_each(Output::detach)
+    }
+
+    /// Whether frames that pass are written as they came.
+    fn wants_frames(&self) -> bool {
+        self.extracted.is_some() || self.matched.is_some()
     }
 
     /// Where packets, records and logs go.
@@ -672,6 +677,7 @@ impl Outlet<'_> {
     /// Takes what came of a batch.
     fn take(&mut self, work: &mut Work) -> Result<(), Error> {
         let Work { batch, effects, counts, wire_bytes, passed, .. } = work;
+        let _kept = self.keep_frames(batch);
         self.send_passed(batch);
         self.pass_time(batch);
         for (function, entries) in effects.log_entries.iter_mut().enumerate() {
@@ -724,7 +730,8 @@ impl Outlet<'_> {
     }
 
     /// Counts a batch's verdicts, sends and writes the frames that pass.
-    fn deliver(&mut self, batch: &Batch) -> Result<(), Error> {
+    fn deliver(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let _kept = self.keep_frames(batch);
         self.send_passed(batch);
         self.pass_time(batch);
         self.verdicts.merge(&VerdictCounts::of(batch.verdicts()));
@@ -743,8 +750,13 @@ impl Outlet<'_> {
         }
     }
 
+    /// Keeps frames that are sent from being changed where they lie, as long as it is held: where outputs want them as they came.
+    fn keep_frames(&self, batch: &Batch) -> Option<Arc<dyn Loan>> {
+        self.outputs.wants_frames().then(|| batch.loan().cloned()).flatten()
+    }
+
     /// Sends frames that pass, inline.
-    fn send_passed(&mut self, batch: &Batch) {
+    fn send_passed(&mut self, batch: &mut Batch) {
         if let Some(egress) = &mut self.outputs.egress {
             egress.send_passed(batch);
         }

@@ -403,7 +403,7 @@ pub(super) fn run(
             slow.judge(lifecycle.chain(), (&mut batch, index), number, outlet)?;
             number += 1;
         }
-        outlet.deliver(&batch)?;
+        outlet.deliver(&mut batch)?;
         outlet.write_logs()?;
         for (index, (_, encoder)) in slow.stages.iter_mut().enumerate() {
             if encoder.records.are_many() || outlet.live {

@@ -9,7 +9,7 @@ use packetloom_packet::{Batch, Offload};
 
 use crate::Sink;
 
-use super::{Outgoing, SendStatistics, Sender, Stop, restart_partial};
+use super::{Outgoing, SendStatistics, Sender, Stop, complete_checksum, restart_partial};
 
 /// Frames that are handed to a port at a time.
 const GROUP: usize = 64;
@@ -89,16 +89,19 @@ impl Egress {
 }
 
 impl Sink for Egress {
-    fn send_passed(&mut self, batch: &Batch) {
+    fn send_passed(&mut self, batch: &mut Batch) {
         let Self { exits, group, copies, notices } = self;
         for (exit, number) in exits.iter_mut().zip(0u16..) {
-            let passed = batch.verdicts().iter().zip(batch.egress()).enumerate();
-            let passed = passed.filter(|(_, (verdict, egress))| verdict.is_pass() && **egress == number);
-            let mut indices = passed.map(|(index, _)| index);
+            let mut index = 0;
             loop {
                 group.clear();
                 copies.clear();
-                group.extend(indices.by_ref().take(GROUP).map(|index| pick(batch, index, copies)));
+                while group.len() < GROUP && index < batch.len().min(batch.egress().len()) {
+                    if batch.verdicts()[index].is_pass() && batch.egress()[index] == number {
+                        group.push(pick(batch, index, copies));
+                    }
+                    index += 1;
+                }
                 if group.is_empty() {
                     break;
                 }
@@ -118,10 +121,25 @@ impl Sink for Egress {
     }
 }
 
-/// A frame as it is to be sent: rewritten in a copy.
-fn pick(batch: &Batch, index: usize, copies: &mut Vec<u8>) -> Picked {
+/// A frame as it is to be sent: rewritten, and with its checksum finished, where it lies, if that may be, or else rewritten in a copy.
+fn pick(batch: &mut Batch, index: usize, copies: &mut Vec<u8>) -> Picked {
     let mut offload = batch.offload(index);
-    if !batch.is_rewritten(index) {
+    let is_rewritten = batch.is_rewritten(index);
+    if !is_rewritten && !offload.needs_checksum() {
+        return Picked { index, copy: None, offload };
+    }
+    if let Some(bytes) = batch.rewrite_in_place(index) {
+        if is_rewritten && offload.needs_checksum() {
+            restart_partial(bytes, &mut offload);
+        }
+        // What is left is a checksum that does not lie in the frame, which the sender refuses.
+        let _ = complete_checksum(bytes, &mut offload);
+        if let Some(left) = batch.offloads_mut().get_mut(index) {
+            *left = offload;
+        }
+        return Picked { index, copy: None, offload };
+    }
+    if !is_rewritten {
         return Picked { index, copy: None, offload };
     }
     let begin = copies.len();

@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use packetloom_packet::{Batch, PortNames, Timestamp};
 
+use super::af_xdp::{Lent, Umem, share_memory};
 use super::bridge::Bridge;
+use super::interface::failed;
 use super::{
     Backend, Link, LinkEvent, LinkMonitor, Mode, OnExit, Options, Port, PortBackend, PortState,
     ReceiveBuffer, Sender, Statistics, wait,
@@ -75,20 +78,26 @@ impl Ingress {
     pub fn open(interfaces: &[String], mode: Mode, backend: Backend, on_exit: OnExit) -> Result<Self, Error> {
         // Before the ports: what happens to them from then on is not missed.
         let monitor = LinkMonitor::open()?;
-        let open = |backend, reason: Option<String>| {
+        let open = |backend, reason: Option<String>, memories: &[Option<Arc<Umem>>]| {
             let ports = interfaces.iter().zip(0..).map(|(interface, number)| {
                 let mut options = Options::new(interface, mode);
                 options.number = number;
                 options.backend = backend;
                 options.outgoing = mode == Mode::Monitor;
-                Port::open(&options).map(|port| match &reason {
+                let place = usize::from(number);
+                let memory = memories.get(place / 2).cloned().flatten();
+                Port::open_in(&options, memory.map(|memory| (memory, place % 2))).map(|port| match &reason {
                     Some(reason) => port.because(reason.clone()),
                     None => port,
                 })
             });
             ports.collect::<Result<Vec<_>, Error>>()
         };
-        let mut ports = open(backend, None)?;
+        let memories = match (backend, mode) {
+            (Backend::AfPacket, _) | (_, Mode::Monitor) => Vec::new(),
+            _ => share_memories(interfaces)?,
+        };
+        let mut ports = open(backend, None, &memories)?;
         let without_xdp = ports.iter().find(|port| port.backend() == PortBackend::AfPacket);
         let reason =
             without_xdp.and_then(|port| Some(format!("{}: {}", port.interface(), port.backend_reason()?)));
@@ -98,7 +107,12 @@ impl Ingress {
         {
             // Giants that come by a packet socket could not leave by AF_XDP.
             drop(ports);
-            ports = open(Backend::AfPacket, reason)?;
+            ports = open(Backend::AfPacket, reason, &[])?;
+        }
+        let mut buffer = ReceiveBuffer::new(BATCH);
+        if ports.iter().any(|port| port.backend() != PortBackend::AfPacket) {
+            let memories: Vec<_> = memories.into_iter().flatten().collect();
+            buffer.set_lent((!memories.is_empty()).then(|| Lent::new(&memories)));
         }
         let mut notices = VecDeque::new();
         for port in ports.iter().filter(|_| mode == Mode::Inline) {
@@ -138,7 +152,7 @@ impl Ingress {
             ports,
             bridges,
             monitor,
-            buffer: ReceiveBuffer::new(BATCH),
+            buffer,
             first: 0,
             clock: Clock::start(),
             looked_for_events: Instant::now(),
@@ -211,6 +225,15 @@ impl Ingress {
         }
         Ok(())
     }
+}
+
+/// Memory that the ports of each pair share, where they may.
+fn share_memories(interfaces: &[String]) -> Result<Vec<Option<Arc<Umem>>>, Error> {
+    let ring_bytes = Options::new("", Mode::Inline).ring_bytes;
+    let share = |pair: &[String; 2]| {
+        share_memory(pair, ring_bytes).map_err(|error| failed(&pair[0], "get memory for its frames", error))
+    };
+    interfaces.as_chunks().0.iter().map(share).collect()
 }
 
 /// Has frames leave by the other port of their pair: of 0 and 1, of 2 and 3, and so on.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use packetloom_packet::LinkType;
 
 use super::af_packet::{PacketSender, PacketSockets};
-use super::af_xdp::{Attachment, Transmit, XdpSockets};
+use super::af_xdp::{Attachment, Transmit, Umem, XdpSockets};
 use super::receive::Filler;
 use super::{Guard, Link, LinkEvent, Offload, ReceiveBuffer};
 use crate::Error;
@@ -183,6 +183,8 @@ pub struct Statistics {
     pub unsound: u64,
     /// Frames that the driver's queues had no room for, by the driver's own counters; `arrived` is without them. Known with AF_XDP only.
     pub dropped_by_driver: u64,
+    /// Frames of those received that were copied out of the memory they came in. By packet sockets, all are.
+    pub copied: u64,
 }
 
 /// What a [`Sender`] has sent; with AF_XDP, what all senders of its port have.
@@ -202,6 +204,8 @@ pub struct SendStatistics {
     pub dropped: u64,
     /// How often sending stopped for lack of room or a peer that is down.
     pub stops: u64,
+    /// Frames that were copied to be sent. By packet sockets, all are: the kernel does it.
+    pub copied: u64,
 }
 
 /// A frame to be sent, with its VLAN tags, and what the interface has left to do to it.
@@ -277,6 +281,9 @@ impl Exit {
     }
 }
 
+/// Memory that ports share where they use AF_XDP, and the place of one of them in it.
+pub(super) type Shared = (Arc<Umem>, usize);
+
 /// Sends frames out of the interface of a [`Port`].
 #[derive(Debug)]
 pub struct Sender {
@@ -302,7 +309,12 @@ impl Port {
     /// [`Guard::install`]. [`Error::Xdp`]: AF_XDP was asked for and cannot be used. [`Error::Interface`]: the system refuses, for lack of
     /// memory for the rings perhaps.
     pub fn open(options: &Options) -> Result<Self, Error> {
-        let xdp = |attachment| Self::open_with(options, Some(attachment));
+        Self::open_in(options, None)
+    }
+
+    /// As [`Port::open`], with memory that it shares with others where it uses AF_XDP, and its place there.
+    pub(super) fn open_in(options: &Options, shared: Option<Shared>) -> Result<Self, Error> {
+        let xdp = |attachment| Self::open_with(options, Some((attachment, shared.clone())));
         match (options.backend, options.mode) {
             (Backend::AfPacket, _) => Self::open_with(options, None),
             (Backend::AfXdp, Mode::Monitor) => Err(Error::Xdp {
@@ -332,7 +344,7 @@ impl Port {
         self
     }
 
-    fn open_with(options: &Options, xdp: Option<Attachment>) -> Result<Self, Error> {
+    fn open_with(options: &Options, xdp: Option<(Attachment, Option<Shared>)>) -> Result<Self, Error> {
         let link = Link::by_name(&options.interface)?;
         let link_type = link_type(&link, options.mode)?;
         // First of all: of two processes one is refused before it has taken anything.
@@ -341,12 +353,15 @@ impl Port {
             Mode::Inline if options.guard => Some(Guard::claim(&options.interface)?),
             _ => None,
         };
+        let is_xdp = xdp.is_some();
         let sockets = match xdp {
             None => Sockets::Packet(
                 PacketSockets::open(options, &link)
                     .map_err(|error| failed(&options.interface, "open a packet socket on it", error))?,
             ),
-            Some(attachment) => Sockets::Xdp(Box::new(XdpSockets::new(options, attachment))),
+            Some((attachment, shared)) => {
+                Sockets::Xdp(Box::new(XdpSockets::new(options, attachment, shared)))
+            }
         };
         let mut port = Self {
             interface: options.interface.clone(),
@@ -365,11 +380,11 @@ impl Port {
         // Until the port takes the frames, the kernel handles them as it did before. A packet socket gets them beside the kernel, which is
         // kept from them before: what comes in between is lost, but nothing is handled twice. An XDP program takes them from the kernel.
         let activate = |port: &mut Self| port.guard.as_mut().map_or(Ok(()), Guard::activate);
-        if xdp.is_none() {
+        if !is_xdp {
             activate(&mut port)?;
         }
         port.bind(&link)?;
-        if xdp.is_some() {
+        if is_xdp {
             activate(&mut port)?;
         }
         Ok(port)

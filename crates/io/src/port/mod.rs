@@ -1,7 +1,7 @@
 //! Network interfaces: frames are received into batches and sent (Linux, packet sockets or AF_XDP).
 //!
 //! A [`Port`] is an interface in use, either monitored or inline. Frames are copied from its ring, which the kernel writes to, into a
-//! [`ReceiveBuffer`], which makes batches of the frames of one or several ports. Beside each frame stands its [`Offload`]: what its sender
+//! [`ReceiveBuffer`], or, between interfaces of an [`Ingress`] by AF_XDP, lent where they lie; it makes batches of the frames of one or several ports. Beside each frame stands its [`Offload`]: what its sender
 //! has left to be done. It must go with the frame to [`Sender::send`].
 //!
 //! A loop over two ports:

@@ -1,4 +1,4 @@
-//! Frames copied out of ports, on their way into a batch.
+//! Frames out of ports, on their way into a batch: copied, or lent where they came.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use packetloom_packet::batch::empty_arena;
 use packetloom_packet::{Batch, FrameRef, LinkType, Timestamp};
 
 use super::Offload;
+use super::af_xdp::Lent;
 
 /// The longest frame of a port, with its VLAN tag: 64 KiB of IP packet, a link header and tags.
 pub(super) const LONGEST_FRAME: usize = (1 << 16) + 64;
@@ -21,7 +22,7 @@ const LINE: usize = 64;
 /// Collects frames of one or several ports and makes a batch of them.
 ///
 /// Frames lie in a chunk of memory that the batch shares; it is used again when no batch holds it any more. There are as many chunks as
-/// batches under way and one or two more.
+/// batches under way and one or two more. Frames of ports that share memory with an [`Ingress`](super::Ingress)'s buffer stay there and are lent.
 pub struct ReceiveBuffer {
     capacity: usize,
     chunk_len: usize,
@@ -30,6 +31,8 @@ pub struct ReceiveBuffer {
     used: usize,
     frames: Vec<FrameRef>,
     offloads: Vec<Offload>,
+    /// Frames that are lent, where ports may.
+    lent: Option<Lent>,
     /// Both, while they are sorted.
     sorted: Vec<(FrameRef, Offload)>,
     /// Chunks that batches hold or have held.
@@ -48,9 +51,15 @@ impl ReceiveBuffer {
             used: 0,
             frames: Vec::with_capacity(capacity),
             offloads: Vec::with_capacity(capacity),
+            lent: None,
             sorted: Vec::new(),
             pool: Vec::new(),
         }
+    }
+
+    /// Takes frames as a loan from now on, where they lie in this one's memory. It must be empty.
+    pub(super) fn set_lent(&mut self, lent: Option<Lent>) {
+        self.lent = lent;
     }
 
     /// Frames it may hold.
@@ -79,9 +88,19 @@ impl ReceiveBuffer {
             batch.reset(empty_arena());
             return;
         }
-        batch.reset(self.chunk.clone());
+        match self.lent.take() {
+            None => batch.reset(self.chunk.clone()),
+            Some(lent) => {
+                self.lent = Some(lent.another());
+                let copies = (self.used > 0).then(|| self.chunk.clone());
+                batch.reset_to_loan(Arc::new(lent.with_copies(copies)));
+            }
+        }
         batch.extend(self.frames.drain(..));
         std::mem::swap(&mut self.offloads, batch.offloads_mut());
+        if self.used == 0 {
+            return;
+        }
         self.used = 0;
         // The one that was used last is the one that is most likely still in the cache.
         let free = self.pool.iter_mut().rposition(|chunk| Arc::get_mut(chunk).is_some());
@@ -113,9 +132,10 @@ impl ReceiveBuffer {
 
     /// What frames are copied to.
     pub(super) fn filler(&mut self) -> Filler<'_> {
-        let Self { capacity, chunk, used, frames, offloads, .. } = self;
+        let Self { capacity, chunk, used, frames, offloads, lent, .. } = self;
         let Some(chunk) = Arc::get_mut(chunk) else { unreachable!("a chunk nobody else holds") };
-        Filler { capacity: *capacity, base: chunk.as_ptr().align_offset(LINE), chunk, used, frames, offloads }
+        let (capacity, base) = (*capacity, chunk.as_ptr().align_offset(LINE));
+        Filler { capacity, base, chunk, used, frames, offloads, lent: lent.as_mut() }
     }
 }
 
@@ -135,6 +155,8 @@ pub(super) struct Filler<'a> {
     used: &'a mut usize,
     frames: &'a mut Vec<FrameRef>,
     offloads: &'a mut Vec<Offload>,
+    /// What takes frames where they are.
+    pub(super) lent: Option<&'a mut Lent>,
 }
 
 /// What is known of a frame beside its bytes.
@@ -162,13 +184,37 @@ impl Filler<'_> {
         if self.frames.len() >= self.capacity || self.chunk.len() < start + len + LINE {
             return false;
         }
-        let Arrival { time, wire_len, link, port, mut offload } = arrival;
+        let mut offload = arrival.offload;
         write(&mut self.chunk[start..start + len], &mut offload);
         *self.used += len.next_multiple_of(LINE);
-        let time = Timestamp::from_nanos(time);
-        self.frames.push(FrameRef { offset: start as u64, time, len: len as u32, wire_len, link, port });
-        self.offloads.push(offload);
+        let copies_begin = self.lent.as_ref().map_or(0, |lent| lent.copies_begin());
+        self.append(copies_begin + start as u64, len, arrival, offload);
         true
+    }
+
+    /// Appends a frame that `hold` has lent, with a last word as above, and names: its place as the loan has it, and its bytes. `false`, and
+    /// nothing is done, where there is no room for it, or nothing that takes it.
+    #[inline]
+    pub(super) fn push_lent(
+        &mut self,
+        arrival: Arrival,
+        hold: impl FnOnce(&mut Lent, &mut Offload) -> (u64, usize),
+    ) -> bool {
+        let Some(lent) = self.lent.as_deref_mut().filter(|_| self.frames.len() < self.capacity) else {
+            return false;
+        };
+        let mut offload = arrival.offload;
+        let (offset, len) = hold(lent, &mut offload);
+        self.append(offset, len, arrival, offload);
+        true
+    }
+
+    #[inline]
+    fn append(&mut self, offset: u64, len: usize, arrival: Arrival, offload: Offload) {
+        let Arrival { time, wire_len, link, port, .. } = arrival;
+        let time = Timestamp::from_nanos(time);
+        self.frames.push(FrameRef { offset, time, len: len as u32, wire_len, link, port });
+        self.offloads.push(offload);
     }
 }
 

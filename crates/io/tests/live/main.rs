@@ -10,6 +10,7 @@ mod frames;
 mod guard;
 mod links;
 mod rings;
+mod shared;
 mod through;
 mod xdp;
 

@@ -229,6 +229,7 @@ impl Copying {
             return None;
         }
         statistics.received += 1;
+        statistics.copied += 1;
         statistics.segments += u64::from(segments);
         statistics.received_bytes += u64::from(wire_len);
         slot.release();
@@ -251,6 +252,7 @@ impl PacketSender {
             match self.take(rest, interface, exit) {
                 Ok(sent) => {
                     statistics.sent += sent as u64;
+                    statistics.copied += sent as u64;
                     statistics.sent_bytes +=
                         rest[..sent].iter().map(|frame| frame.bytes.len() as u64).sum::<u64>();
                     taken += sent;

@@ -1,8 +1,8 @@
 //! A network interface by AF_XDP sockets.
 //!
 //! An XDP program hands each frame to the socket of its receive queue before the kernel sees it. The kernel copies frames into memory that is
-//! mapped here (UMEM, copy mode), from where they are copied into batches. Each queue has memory of its own; frames leave by the first queue.
-//! A frame has its VLAN tags, and may lie in several chunks of memory. What its sender has left to be done does not come with it: a partial
+//! mapped here (UMEM, copy mode) and that both interfaces of a pair share. There they lie while a batch holds them, and from there they leave, by
+//! the first queue of the other interface. A frame has its VLAN tags, and may lie in several chunks of memory. What its sender has left to be done does not come with it: a partial
 //! checksum is guessed, where the driver is one that hands over such frames, and finished when the frame leaves.
 
 mod program;
@@ -24,8 +24,10 @@ use rustix::io::Errno;
 pub(super) use self::program::Attachment;
 use self::program::{MOST_QUEUES, Redirect};
 use self::queue::Taking;
-use self::socket::{Queue, QueuePlan};
+use self::socket::{Queue, QueuePlan, SENDS};
 pub(super) use self::transmit::Transmit;
+use self::umem::QueuePool;
+pub(super) use self::umem::{Lent, Umem};
 use super::af_packet::socket as packet;
 use super::interface::{Marks, lock};
 use super::receive::Filler;
@@ -33,9 +35,10 @@ use super::{Link, Options, PortBackend, Received, Statistics, ethtool};
 use crate::Error;
 
 /// Frames that a queue's memory holds.
-const FRAMES: std::ops::RangeInclusive<usize> = 64..=4_096;
-/// Frames under way to the interface.
-const SENDS: u32 = 2_048;
+const FRAMES: std::ops::RangeInclusive<u32> = 64..=4_096;
+/// The most queues of an interface that shares memory with another one. For each queue the kernel keeps a record of each chunk that it could
+/// use, of about 120 bytes, so that this grows by the square of the number of queues.
+const MOST_SHARING: u32 = 4;
 /// Bytes that the kernel keeps free before a frame in a chunk (`XDP_PACKET_HEADROOM`).
 const HEADROOM: usize = 256;
 /// Bytes of a link header and of tags on top of an MTU.
@@ -55,6 +58,9 @@ const PARTIAL: [&str; 3] = ["veth", "tun", "virtio_net"];
 pub(super) struct XdpSockets {
     attachment: Attachment,
     is_promiscuous: bool,
+    /// The memory that it shares with others, if it does, and its place in it; else each queue has memory of its own, of so many bytes
+    /// together.
+    shared: Option<(Arc<Umem>, usize)>,
     ring_bytes: usize,
     /// Name of the interface as it is now.
     name: String,
@@ -65,6 +71,7 @@ pub(super) struct XdpSockets {
     first: usize,
     transmit: Arc<Mutex<Transmit>>,
     has_pending: Arc<AtomicBool>,
+    is_under_way: Arc<AtomicBool>,
     /// Frames dropped before the sockets were opened that are open now; by the kernel, and by the driver.
     dropped: u64,
     dropped_by_driver: u64,
@@ -83,18 +90,20 @@ struct Attached {
 }
 
 impl XdpSockets {
-    /// Sockets that are still to be [bound](Self::bind).
-    pub(super) fn new(options: &Options, attachment: Attachment) -> Self {
+    /// Sockets that are still to be [bound](Self::bind), and use memory at this place where they share it.
+    pub(super) fn new(options: &Options, attachment: Attachment, shared: Option<(Arc<Umem>, usize)>) -> Self {
         let transmit = Transmit::default();
         Self {
             attachment,
             is_promiscuous: options.promiscuous,
+            shared,
             ring_bytes: options.ring_bytes,
             name: String::new(),
             attached: None,
             queues: Vec::new(),
             first: 0,
             has_pending: transmit.pending(),
+            is_under_way: transmit.under_way(),
             transmit: Arc::new(Mutex::new(transmit)),
             dropped: 0,
             dropped_by_driver: 0,
@@ -131,40 +140,54 @@ impl XdpSockets {
         }
         let mut redirect = Redirect::load().map_err(|error| failed(Step::Load, error))?;
         let begin = Instant::now();
+        let said = |asking| ethtool::receive_queues(asking, &link.name).ok();
+        let queues_before = said(&asking);
         // All queues have sockets before the program is attached: until then the kernel handles all frames, from then on none.
-        self.open_queues(link, &asking, &redirect, begin).map_err(|error| failed(Step::Bind, error))?;
+        self.open_queues(link, queues_before, &redirect, begin).map_err(|error| failed(Step::Bind, error))?;
         while let Err(error) = redirect.attach(link.index, self.attachment) {
             if !is_busy(error, begin) {
                 return Err(failed(Step::Attach, error));
             }
             thread::sleep(RETRY);
         }
-        // Some drivers have more queues once a program is attached.
-        self.open_queues(link, &asking, &redirect, begin).map_err(|error| failed(Step::Bind, error))?;
+        // Some drivers have more queues once a program is attached. Then the memory is divided once more.
+        let queues_now = said(&asking);
+        if queues_now > queues_before {
+            self.close();
+            self.open_queues(link, queues_now, &redirect, begin)
+                .map_err(|error| failed(Step::Bind, error))?;
+        }
         let drops_before = ethtool::queue_drops(&asking, &link.name).unwrap_or(0);
         self.attached = Some(Attached { redirect, asking, drops_before });
         Ok(())
     }
 
-    /// Opens sockets for the queues that have none yet.
+    /// Opens sockets for so many queues, if the driver says how many there are.
     fn open_queues(
         &mut self,
         link: &Link,
-        asking: &OwnedFd,
+        said: Option<u32>,
         redirect: &Redirect,
         begin: Instant,
     ) -> Result<(), Errno> {
-        let said = ethtool::receive_queues(asking, &link.name);
-        let is_known = said.is_ok();
-        let count = said.unwrap_or(link.queues).clamp(1, MOST_QUEUES);
-        for queue in self.queues.len() as u32..count {
-            let plan = self.plan(link.mtu, count, queue);
+        let count = queues(said, link);
+        lock(&self.transmit).replace(None);
+        let shared = self.shared.as_ref().filter(|_| count <= MOST_SHARING);
+        if let Some((umem, place)) = shared {
+            umem.divide(*place, count, *FRAMES.end()).map_err(|error| errno(&error))?;
+        }
+        for queue in 0..count {
+            let plan = QueuePlan { interface: link.index, queue, sends: queue == 0 };
             let (in_use, sending) = loop {
+                let pool = match shared {
+                    Some((umem, place)) => umem.pool(*place, queue as usize),
+                    None => self.own_pool(link.mtu, count, plan.sends).map_err(|error| errno(&error))?,
+                };
                 // What is tried again is tried with rings of its own.
-                match Queue::open(link.index, queue, plan) {
+                match Queue::open(pool.ok_or(Errno::BUSY)?, plan) {
                     Err(error) if is_busy(error, begin) => thread::sleep(RETRY),
                     // Where the driver does not say how many there are, this is one too many.
-                    Err(Errno::INVAL) if queue > 0 && !is_known => return Ok(()),
+                    Err(Errno::INVAL) if queue > 0 && said.is_none() => return Ok(()),
                     opened => break opened?,
                 }
             };
@@ -177,15 +200,13 @@ impl XdpSockets {
         Ok(())
     }
 
-    /// What a queue gets of an interface with so many.
-    fn plan(&self, mtu: u32, queues: u32, queue: u32) -> QueuePlan {
-        let is_small = mtu as usize + LINK_HEADERS + HEADROOM <= SMALL_CHUNK;
-        // Giants, which come where the kernel runs the program, lie in fewer chunks.
-        let chunk = if is_small && self.attachment == Attachment::Native { SMALL_CHUNK } else { LARGE_CHUNK };
-        let frames = (self.ring_bytes / (chunk * queues as usize)).clamp(*FRAMES.start(), *FRAMES.end());
-        // Down to a power of two.
-        let frames = 1 << frames.ilog2();
-        QueuePlan { chunk, frames, sends: if queue == 0 { SENDS } else { 0 } }
+    /// The memory of a queue of so many, by itself.
+    fn own_pool(&self, mtu: u32, queues: u32, sends: bool) -> io::Result<Option<QueuePool>> {
+        let chunk = chunk_for(mtu, self.attachment);
+        let frames = frames(self.ring_bytes, chunk, queues);
+        let umem = Umem::new(chunk, &[(frames, if sends { SENDS } else { 0 })])?;
+        umem.divide(0, 1, frames)?;
+        Ok(umem.pool(0, 0))
     }
 
     /// Leaves frames that come from now on to the kernel; what came before can be received, and frames can be sent.
@@ -224,7 +245,7 @@ impl XdpSockets {
         filler: &mut Filler<'_>,
         statistics: &mut Statistics,
     ) -> Received {
-        if self.has_pending()
+        if (self.has_pending() || self.is_under_way.load(Ordering::Relaxed))
             && let Ok(mut transmit) = self.transmit.try_lock()
         {
             transmit.flush();
@@ -235,6 +256,8 @@ impl XdpSockets {
         for turn in 0..queues {
             let queue = &mut self.queues[(self.first + turn) % queues];
             if queue.receiving.is_idle() {
+                // The kernel may have nothing left to receive by.
+                queue.receiving.refill();
                 continue;
             }
             let taking = Taking { marks, time: *time.get_or_insert_with(wall_nanos), guesses: self.guesses };
@@ -308,6 +331,44 @@ impl XdpSockets {
         let queues = if self.attached.is_some() { &self.queues[..] } else { &[] };
         queues.iter().map(Queue::as_fd)
     }
+}
+
+/// Makes memory that two interfaces share, for so many bytes of received frames each; none where one of them has too many queues.
+pub(super) fn share_memory(pair: &[String; 2], ring_bytes: usize) -> io::Result<Option<Arc<Umem>>> {
+    // What is not there, or may not be asked, is said when it is opened.
+    let asking = packet::open().ok();
+    let links = pair.each_ref().map(|name| {
+        let link = Link::by_name(name).unwrap_or_default();
+        let said = asking.as_ref().and_then(|asking| ethtool::receive_queues(asking, name).ok());
+        (link.mtu, queues(said, &link))
+    });
+    let Some((chunk, shares)) = plan_shared(links, ring_bytes) else { return Ok(None) };
+    Umem::new(chunk, &shares).map(Some)
+}
+
+/// Bytes of a chunk that two interfaces share, and how many chunks each gets to receive and to send by, by its MTU and its number of queues.
+fn plan_shared(links: [(u32, u32); 2], ring_bytes: usize) -> Option<(usize, [(u32, u32); 2])> {
+    let chunk = links.map(|(mtu, _)| chunk_for(mtu, Attachment::Native)).into_iter().max()?;
+    let shares = links.map(|(_, queues)| (frames(ring_bytes, chunk, queues) * queues, SENDS));
+    links.iter().all(|&(_, queues)| queues <= MOST_SHARING).then_some((chunk, shares))
+}
+
+/// Bytes of a chunk for frames of an MTU.
+fn chunk_for(mtu: u32, attachment: Attachment) -> usize {
+    let is_small = mtu as usize + LINK_HEADERS + HEADROOM <= SMALL_CHUNK;
+    // Giants, which come where the kernel runs the program, lie in fewer chunks.
+    if is_small && attachment == Attachment::Native { SMALL_CHUNK } else { LARGE_CHUNK }
+}
+
+/// Chunks of each of so many queues, a power of two.
+fn frames(ring_bytes: usize, chunk: usize, queues: u32) -> u32 {
+    let frames = u32::try_from(ring_bytes / (chunk * queues as usize)).unwrap_or(u32::MAX);
+    1 << frames.clamp(*FRAMES.start(), *FRAMES.end()).ilog2()
+}
+
+/// Queues of an interface that get sockets, by what its driver says, if it does.
+fn queues(said: Option<u32>, link: &Link) -> u32 {
+    said.unwrap_or(link.queues).clamp(1, MOST_QUEUES)
 }
 
 /// Nanoseconds since the Unix epoch.
@@ -384,27 +445,33 @@ fn explain(interface: &str, step: Step, error: Errno) -> Error {
 }
 
 #[cfg(test)]
+mod account_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::Mode;
-
-    fn plan(ring_bytes: usize, attachment: Attachment, mtu: u32, queues: u32, queue: u32) -> QueuePlan {
-        let mut options = Options::new("eth7", Mode::Inline);
-        options.ring_bytes = ring_bytes;
-        XdpSockets::new(&options, attachment).plan(mtu, queues, queue)
-    }
 
     #[test]
     fn queues_share_the_memory() {
         let (mib, native) = (1 << 20, Attachment::Native);
-        let (chunk, sends) = (2_048, SENDS);
-        assert_eq!(plan(32 * mib, native, 1_500, 1, 0), QueuePlan { chunk, frames: 4_096, sends });
-        assert_eq!(plan(32 * mib, native, 1_500, 4, 3), QueuePlan { chunk, frames: 4_096, sends: 0 });
-        assert_eq!(plan(32 * mib, native, 1_500, 9, 0), QueuePlan { chunk, frames: 1_024, sends });
-        assert_eq!(plan(0, native, 1_500, 1, 0).frames, 64);
+        assert_eq!((chunk_for(1_500, native), frames(32 * mib, 2_048, 1)), (2_048, 4_096));
+        assert_eq!(
+            (frames(32 * mib, 2_048, 4), frames(32 * mib, 2_048, 9), frames(0, 2_048, 1)),
+            (4_096, 1_024, 64)
+        );
         // Larger frames have larger chunks, and so have giants.
-        assert_eq!(plan(8 * mib, native, 9_000, 1, 0), QueuePlan { chunk: 4_096, frames: 2_048, sends });
-        assert_eq!(plan(8 * mib, Attachment::Generic, 1_500, 1, 0).chunk, 4_096);
+        assert_eq!((chunk_for(9_000, native), frames(8 * mib, 4_096, 1)), (4_096, 2_048));
+        assert_eq!(chunk_for(1_500, Attachment::Generic), 4_096);
+    }
+
+    #[test]
+    fn pairs_share_memory() {
+        let bytes = 32 << 20;
+        let shares = [(4_096, SENDS), (4 * 4_096, SENDS)];
+        assert_eq!(plan_shared([(1_500, 1), (1_500, 4)], bytes), Some((2_048, shares)));
+        let shares = [(4_096, SENDS), (2 * 4_096, SENDS)];
+        assert_eq!(plan_shared([(1_500, 1), (9_000, 2)], bytes), Some((4_096, shares)), "the larger chunks");
+        assert_eq!(plan_shared([(1_500, 1), (1_500, 5)], bytes), None);
     }
 
     #[test]

@@ -195,6 +195,12 @@ impl<T: Entry> Producer<T> {
         self.ring.size.saturating_sub(self.next.wrapping_sub(self.consumed))
     }
 
+    /// Entries that the ring holds.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> u32 {
+        self.ring.size
+    }
+
     /// Puts an entry in, to be seen by the other side once it is [published](Self::publish); `false` where there is no room.
     pub(super) fn push(&mut self, entry: T) -> bool {
         if self.next.wrapping_sub(self.consumed) >= self.ring.size && self.room() == 0 {

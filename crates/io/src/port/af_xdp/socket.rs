@@ -2,6 +2,9 @@
 //!
 //! The kernel sends for a socket also while somebody polls it. So that frames are sent, and counted, only by who sends them, the socket that
 //! sends is one of its own, which shares the memory and the completion ring of the one that receives.
+//!
+//! Both interfaces of a pair share one memory (`XDP_SHARED_UMEM`); each queue has a fill ring and a completion ring of its own. A socket is
+//! bound with that of another one that is bound, whichever; where none is, it registers the memory, once more perhaps.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,91 +22,76 @@ use super::queue::Receiving;
 use super::ring::{Consumer, Producer};
 use super::ring::{Descriptor, Entry, Mapping, Offsets};
 use super::transmit::{Sending, Wake};
-use super::umem::regions;
+use super::umem::{QueuePool, Umem};
 
 /// Where the rings are mapped (`XDP_PGOFF_*`, `XDP_UMEM_PGOFF_*`).
 const RECEIVE: u64 = 0;
 const TRANSMIT: u64 = 0x8000_0000;
 const FILL: u64 = 0x1_0000_0000;
 const COMPLETION: u64 = 0x1_8000_0000;
+/// Frames under way to an interface, and places in its completion ring.
+pub(super) const SENDS: u32 = 2_048;
 /// Places in the completion ring of a queue by which nobody sends: the kernel insists on a ring.
 const NO_COMPLETIONS: u32 = 64;
 /// Bytes under way that the sending socket may hold.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// What a queue gets.
+/// Where a queue is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueuePlan {
-    /// Bytes of a chunk of memory: 2,048 or 4,096.
-    pub(super) chunk: usize,
-    /// Chunks, and places in rings, for frames that are received; a power of two.
-    pub(super) frames: u32,
-    /// The same for frames that are sent; 0 where none are.
-    pub(super) sends: u32,
+    /// Index of the interface, and number of the queue.
+    pub(super) interface: u32,
+    pub(super) queue: u32,
+    /// Whether frames are sent by it.
+    pub(super) sends: bool,
 }
 
 /// A queue in use.
 #[derive(Debug)]
 pub(super) struct Queue {
-    socket: OwnedFd,
+    // Dropped first: the kernel writes nothing any more when others get its chunks.
+    socket: Arc<OwnedFd>,
     pub(super) receiving: Receiving,
 }
 
 impl Queue {
     /// Opens sockets and binds them to a queue of an interface; the second one is for sending.
-    pub(super) fn open(
-        interface: u32,
-        queue: u32,
-        plan: QueuePlan,
-    ) -> Result<(Self, Option<Sending>), Errno> {
-        Self::try_open(interface, queue, plan)
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
+    ///
+    /// As many frames are received as the pool has chunks, a power of two.
+    pub(super) fn open(pool: QueuePool, plan: QueuePlan) -> Result<(Self, Option<Sending>), Errno> {
+        Self::try_open(pool, plan).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL))
     }
 
-    fn try_open(interface: u32, queue: u32, plan: QueuePlan) -> io::Result<(Self, Option<Sending>)> {
-        let socket = open()?;
-        let (frames, sends) = regions(plan.frames as usize, plan.sends as usize, plan.chunk)?;
-        let (addr, len) = frames.memory();
-        let umem = XdpUmemReg {
-            addr,
-            len,
-            chunk_size: plan.chunk as u32,
-            headroom: 0,
-            flags: XdpUmemRegFlags::empty(),
-            tx_metadata_len: 0,
-        };
-        sockopt::set_xdp_umem_reg(&socket, umem)?;
-        let completions = plan.sends.max(NO_COMPLETIONS);
-        sockopt::set_xdp_umem_fill_ring_size(&socket, plan.frames)?;
+    fn try_open(pool: QueuePool, plan: QueuePlan) -> io::Result<(Self, Option<Sending>)> {
+        let QueuePlan { interface, queue, .. } = plan;
+        let (umem, place, frames) = (&pool.umem().clone(), pool.interface(), pool.chunks().len() as u32);
+        let socket = Arc::new(open()?);
+        let completions = if plan.sends { SENDS } else { NO_COMPLETIONS };
+        sockopt::set_xdp_umem_fill_ring_size(&socket, frames)?;
         sockopt::set_xdp_umem_completion_ring_size(&socket, completions)?;
-        sockopt::set_xdp_rx_ring_size(&socket, plan.frames)?;
+        sockopt::set_xdp_rx_ring_size(&socket, frames)?;
         let offsets = sockopt::xdp_mmap_offsets(&socket)?;
-        let (mapping, at) = map::<u64>(&socket, FILL, offsets.fr, plan.frames)?;
-        let fill = Producer::new(mapping, at, plan.frames)?;
-        let (mapping, at) = map::<Descriptor>(&socket, RECEIVE, offsets.rx, plan.frames)?;
-        let received = Consumer::new(mapping, at, plan.frames)?;
-        let receiving = Receiving::new(frames, fill, received);
-        let flags = SocketAddrXdpFlags::XDP_COPY
-            | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP
-            | SocketAddrXdpFlags::XDP_USE_SG;
-        rustix::net::bind(&socket, &SocketAddrXdp::new(flags, interface, queue))?;
-        let sending = if plan.sends > 0 {
+        let (mapping, at) = map::<u64>(&socket, FILL, offsets.fr, frames)?;
+        let fill = Producer::new(mapping, at, frames)?;
+        let (mapping, at) = map::<Descriptor>(&socket, RECEIVE, offsets.rx, frames)?;
+        let received = Consumer::new(mapping, at, frames)?;
+        let receiving = Receiving::new(pool, fill, received);
+        bind(&socket, umem, interface, queue)?;
+        umem.add_socket(&socket);
+        let sending = if plan.sends {
+            let region = umem.sends(place).ok_or(io::ErrorKind::ResourceBusy)?;
             let (mapping, at) = map::<u64>(&socket, COMPLETION, offsets.cr, completions)?;
             let completed = Consumer::new(mapping, at, completions)?;
             let sender = open()?;
-            sockopt::set_xdp_tx_ring_size(&sender, plan.sends)?;
-            let (mapping, at) = map::<Descriptor>(&sender, TRANSMIT, offsets.tx, plan.sends)?;
-            let ring = Producer::new(mapping, at, plan.sends)?;
-            let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue);
-            rustix::net::bind(
-                &sender,
-                &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: socket.as_fd() },
-            )?;
+            sockopt::set_xdp_tx_ring_size(&sender, SENDS)?;
+            let (mapping, at) = map::<Descriptor>(&sender, TRANSMIT, offsets.tx, SENDS)?;
+            let ring = Producer::new(mapping, at, SENDS)?;
+            bind_shared(&sender, &socket, interface, queue)?;
             // More than the system's limit takes a privilege; what the limit allows will do.
             if sockopt::set_socket_send_buffer_size_force(&sender, SEND_BUFFER).is_err() {
                 let _ = sockopt::set_socket_send_buffer_size(&sender, SEND_BUFFER);
             }
-            Some(Sending::new(Box::new(Waker(sender)), sends, ring, completed, plan.sends))
+            Some(Sending::new(Box::new(Waker(sender)), region, ring, completed, SENDS))
         } else {
             None
         };
@@ -139,6 +127,37 @@ impl Wake for Waker {
     fn wake(&mut self) -> Result<(), Errno> {
         rustix::net::send(&self.0, &[], SendFlags::DONTWAIT).map(drop)
     }
+}
+
+/// Binds a socket to a queue, with the memory.
+fn bind(socket: &OwnedFd, umem: &Umem, interface: u32, queue: u32) -> io::Result<()> {
+    for other in umem.sockets() {
+        match bind_shared(socket, &other, interface, queue) {
+            // That one's interface is gone, and another one's perhaps not.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => {}
+            result => return result,
+        }
+    }
+    let (addr, len) = umem.memory();
+    let registration = XdpUmemReg {
+        addr,
+        len,
+        chunk_size: umem.chunk() as u32,
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    sockopt::set_xdp_umem_reg(socket, registration)?;
+    let flags = SocketAddrXdpFlags::XDP_COPY
+        | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP
+        | SocketAddrXdpFlags::XDP_USE_SG;
+    Ok(rustix::net::bind(socket, &SocketAddrXdp::new(flags, interface, queue))?)
+}
+
+/// Binds a socket to a queue, with the memory of one that is bound.
+fn bind_shared(socket: &OwnedFd, other: &OwnedFd, interface: u32, queue: u32) -> io::Result<()> {
+    let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface, queue);
+    Ok(rustix::net::bind(socket, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: other.as_fd() })?)
 }
 
 fn open() -> io::Result<OwnedFd> {

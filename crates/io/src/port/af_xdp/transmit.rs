@@ -1,4 +1,6 @@
-//! The sending side of a port: frames are copied into chunks of memory, which go to the kernel by a ring and come back by another one.
+//! The sending side of a port: chunks of memory with frames go to the kernel by a ring and come back by another one.
+//!
+//! A frame that a batch holds in the memory that all interfaces share leaves from there; all others are copied into chunks of the port's own.
 //!
 //! In copy mode the kernel looks at the ring only when it is woken up, and sends within that call: what it has not taken then stays in the ring
 //! until the next time. A call ends with the first frame that the interface drops (EBUSY), after some frames, or where there is no room
@@ -14,7 +16,7 @@ use super::super::checksum::complete_checksum;
 use super::super::interface::{Exit, Outgoing};
 use super::super::{PortState, SendStatistics, Sent, Stop};
 use super::ring::{Consumer, Descriptor, Producer};
-use super::umem::Region;
+use super::umem::{Account, Region};
 
 /// Frames for which the kernel is woken up: it sends as many with one call.
 const BURST: usize = 32;
@@ -37,17 +39,22 @@ pub(in super::super) struct Transmit {
     statistics: SendStatistics,
     /// Whether frames lie in the ring that the kernel did not take yet.
     pending: Arc<AtomicBool>,
+    /// Whether chunks of others are under way, which come back by the ring.
+    under_way: Arc<AtomicBool>,
 }
 
 /// The rings and the memory by which frames leave.
 pub(super) struct Sending {
+    // Dropped before the region: the socket is closed when chunks are free again.
     wake: Box<dyn Wake>,
     region: Region,
     ring: Producer<Descriptor>,
     completed: Consumer<u64>,
-    /// Chunks that hold nothing, and whether each chunk is one that the kernel has.
-    free: Vec<usize>,
+    /// Of the region's own chunks: those that hold nothing, and whether each is one that the kernel has.
+    free: Vec<u32>,
     lent: Vec<bool>,
+    /// Chunks of others that the kernel has.
+    under_way: usize,
     /// By place in the ring: the chunk, and, where a frame ends there, its bytes.
     slots: Vec<Slot>,
     /// Index up to which the kernel has taken frames, as far as that is known.
@@ -60,7 +67,7 @@ pub(super) struct Sending {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    chunk: usize,
+    chunk: u32,
     frame_len: Option<usize>,
 }
 
@@ -93,6 +100,11 @@ impl Transmit {
         self.pending.clone()
     }
 
+    /// Whether frames are under way in chunks by which others receive, to be looked at without the lock.
+    pub(super) fn under_way(&self) -> Arc<AtomicBool> {
+        self.under_way.clone()
+    }
+
     /// Sends by other rings from now on, or no more; what lies in those so far does not leave.
     pub(super) fn replace(&mut self, sending: Option<Sending>) {
         if let Some(sending) = &mut self.sending {
@@ -113,11 +125,12 @@ impl Transmit {
         result
     }
 
-    /// Has the kernel take what it did not take yet.
+    /// Has the kernel take what it did not take yet, and gives back the chunks that it is done with.
     pub(super) fn flush(&mut self) {
         if let Some(sending) = &mut self.sending {
             // What fails is said when something is to be sent.
             let _ = sending.wake(&mut self.statistics);
+            sending.reap();
         }
         self.note_pending();
     }
@@ -132,10 +145,18 @@ impl Transmit {
         statistics
     }
 
+    /// Chunks for copies that hold nothing.
+    #[cfg(test)]
+    pub(super) fn free(&self) -> &[u32] {
+        self.sending.as_ref().map_or(&[], |sending| &sending.free)
+    }
+
     fn note_pending(&self) {
         let is_pending =
             self.sending.as_ref().is_some_and(|sending| sending.is_pending() && !sending.is_stopped);
         self.pending.store(is_pending, Ordering::Relaxed);
+        let is_under_way = self.sending.as_ref().is_some_and(|sending| sending.under_way > 0);
+        self.under_way.store(is_under_way, Ordering::Relaxed);
     }
 }
 
@@ -147,7 +168,7 @@ fn count_dropped(statistics: &mut SendStatistics, len: usize) {
 }
 
 impl Sending {
-    /// All chunks of the region are for frames; `entries` is the size of `ring`.
+    /// All chunks of the region are for copies; `entries` is the size of `ring`.
     pub(super) fn new(
         wake: Box<dyn Wake>,
         region: Region,
@@ -162,8 +183,9 @@ impl Sending {
             region,
             ring,
             completed,
-            free: (0..chunks).rev().collect(),
-            lent: vec![false; chunks],
+            lent: vec![false; chunks.len()],
+            free: chunks.rev().collect(),
+            under_way: 0,
             slots: vec![Slot::default(); entries as usize],
             is_stopped: false,
             scratch: Vec::new(),
@@ -193,14 +215,17 @@ impl Sending {
             self.reap();
             let (from, mtu) = (self.ring.next(), exit.mtu() as usize);
             let (mut count, mut bytes, mut last) = (0, 0, Placed::Yes);
+            let umem = self.region.umem().clone();
+            let mut account = umem.account();
             for frame in frames[taken..].iter().take(BURST) {
-                last = self.place(frame, mtu);
+                last = self.place(frame, mtu, &mut account, statistics);
                 if last != Placed::Yes {
                     break;
                 }
                 count += 1;
                 bytes += frame.bytes.len() as u64;
             }
+            drop(account);
             if count > 0 {
                 self.ring.publish();
                 statistics.sent += count as u64;
@@ -238,8 +263,14 @@ impl Sending {
     }
 
     /// Puts a frame into the ring, to be seen once that is published.
-    fn place(&mut self, frame: &Outgoing<'_>, mtu: usize) -> Placed {
-        let mut bytes = frame.bytes;
+    fn place(
+        &mut self,
+        frame: &Outgoing<'_>,
+        mtu: usize,
+        account: &mut Account,
+        statistics: &mut SendStatistics,
+    ) -> Placed {
+        let bytes = frame.bytes;
         // As packet sockets have it: there is room for a tag on top of the MTU if it is an 802.1Q tag.
         let is_tagged = bytes.get(ETHERTYPE..HEADER) == Some(&[0x81, 0]);
         if bytes.len() > mtu + HEADER + if is_tagged { TAG } else { 0 } {
@@ -248,34 +279,68 @@ impl Sending {
         if bytes.len() < HEADER || frame.offload.is_giant() {
             return Placed::Refused;
         }
-        let chunk_len = self.region.chunk();
-        let pieces = bytes.len().div_ceil(chunk_len);
+        if !frame.offload.needs_checksum()
+            && let Some(address) = self.region.umem().address_of(bytes)
+            && let Some((chunk, _)) = self.region.umem().locate(address, bytes.len())
+            && self.ring.room() > 0
+            && account.send(chunk, self.region.interface())
+        {
+            self.under_way += 1;
+            self.push(chunk, Some(bytes.len()), Descriptor { address, len: bytes.len() as u32, options: 0 });
+            return Placed::Yes;
+        }
+        let pieces = bytes.len().div_ceil(self.region.umem().chunk());
         if self.free.len() < pieces || (self.ring.room() as usize) < pieces {
             return Placed::Full;
         }
-        if frame.offload.needs_checksum() {
-            self.scratch.clear();
-            self.scratch.extend_from_slice(bytes);
-            if complete_checksum(&mut self.scratch, &mut frame.offload.clone()).is_err() {
+        if !frame.offload.needs_checksum() {
+            self.copy(bytes);
+        } else {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            scratch.clear();
+            scratch.extend_from_slice(bytes);
+            let is_finished = complete_checksum(&mut scratch, &mut frame.offload.clone()).is_ok();
+            if is_finished {
+                self.copy(&scratch);
+            }
+            self.scratch = scratch;
+            if !is_finished {
                 return Placed::Refused;
             }
-            bytes = &self.scratch;
         }
+        statistics.copied += 1;
+        Placed::Yes
+    }
+
+    /// Puts a copy into the ring, for which there are room and chunks.
+    fn copy(&mut self, bytes: &[u8]) {
+        let chunk_len = self.region.umem().chunk();
+        let pieces = bytes.len().div_ceil(chunk_len);
         for (number, piece) in (1..).zip(bytes.chunks(chunk_len)) {
-            // There are as many as was found above.
-            let Some(chunk) = self.free.pop() else { return Placed::Full };
-            self.region.write(chunk, 0, piece);
+            let Some(chunk) = self.free.pop() else { unreachable!("there are as many as pieces") };
+            self.region.write(chunk, piece);
+            self.set_lent(chunk, true);
             let is_last = number == pieces;
-            let place = self.ring.next() as usize & (self.slots.len() - 1);
-            self.slots[place] = Slot { chunk, frame_len: is_last.then_some(bytes.len()) };
-            self.lent[chunk] = true;
-            self.ring.push(Descriptor {
-                address: self.region.address(chunk),
+            let descriptor = Descriptor {
+                address: self.region.umem().address(chunk),
                 len: piece.len() as u32,
                 options: if is_last { 0 } else { Descriptor::CONTINUED },
-            });
+            };
+            self.push(chunk, is_last.then_some(bytes.len()), descriptor);
         }
-        Placed::Yes
+    }
+
+    /// Puts a chunk into the ring, for which there is room.
+    fn push(&mut self, chunk: u32, frame_len: Option<usize>, descriptor: Descriptor) {
+        let place = self.ring.next() as usize & (self.slots.len() - 1);
+        self.slots[place] = Slot { chunk, frame_len };
+        self.ring.push(descriptor);
+    }
+
+    /// Whether the kernel has a chunk of the region's own from now on; whether it had it before. `None` where it is of somebody else.
+    fn set_lent(&mut self, chunk: u32, is_lent: bool) -> Option<bool> {
+        let place = chunk.checked_sub(self.region.chunks().start)? as usize;
+        self.lent.get_mut(place).map(|lent| std::mem::replace(lent, is_lent))
     }
 
     /// Has the kernel take what is in the ring, as long as it does.
@@ -373,22 +438,35 @@ impl Sending {
 
     /// Takes entries from an index on out of the ring, which the kernel has not looked at.
     fn take_back(&mut self, from: u32) {
+        let umem = self.region.umem().clone();
+        let mut account = umem.account();
         for ahead in 0..self.ring.next().wrapping_sub(from) {
             let chunk = self.slot(from.wrapping_add(ahead)).chunk;
-            self.lent[chunk] = false;
-            self.free.push(chunk);
+            self.take_in(chunk, &mut account);
         }
         self.ring.take_back(from);
+    }
+
+    /// The kernel does not have a chunk any more. One that it did not have is none.
+    fn take_in(&mut self, chunk: u32, account: &mut Account) {
+        match self.set_lent(chunk, false) {
+            Some(true) => self.free.push(chunk),
+            Some(false) => {}
+            None => self.under_way -= usize::from(account.complete(chunk, self.region.interface())),
+        }
     }
 
     /// Takes chunks back whose frames the kernel is done with; those that it did not have are none.
     fn reap(&mut self) {
         let available = self.completed.available().entries;
+        if available == 0 {
+            return;
+        }
+        let umem = self.region.umem().clone();
+        let mut account = umem.account();
         for entry in 0..available {
-            if let Some((chunk, 0)) = self.region.locate(self.completed.peek(entry), 0)
-                && std::mem::replace(&mut self.lent[chunk], false)
-            {
-                self.free.push(chunk);
+            if let Some((chunk, _)) = umem.locate(self.completed.peek(entry), 0) {
+                self.take_in(chunk, &mut account);
             }
         }
         self.completed.advance(available);

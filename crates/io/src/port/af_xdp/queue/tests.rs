@@ -1,9 +1,11 @@
 //! A kernel of our own at the other end of the rings.
 
+use std::sync::Arc;
+
 use packetloom_packet::{Batch, LinkType};
 
 use super::super::ring::tests::{Raw, both_sides};
-use super::super::umem::{Region, regions};
+use super::super::umem::Umem;
 use super::*;
 use crate::port::{Mode, ReceiveBuffer};
 
@@ -25,7 +27,8 @@ impl Kernel {
     fn new(first: u32) -> (Self, Receiving) {
         let (fill, kernel_fill, fill_raw) = both_sides::<u64>(SIZE, first);
         let (kernel_frames, frames, raw) = both_sides::<Descriptor>(SIZE, first.wrapping_add(7));
-        let (region, _) = regions(SIZE as usize, 0, CHUNK).expect("memory");
+        let umem = Umem::new(CHUNK, &[(SIZE, 0)]).expect("memory");
+        assert_eq!(umem.divide(0, 1, SIZE).expect("divided"), SIZE);
         let kernel = Self {
             fill: kernel_fill,
             frames: kernel_frames,
@@ -34,7 +37,7 @@ impl Kernel {
             buffer: ReceiveBuffer::new(64),
             statistics: Statistics::default(),
         };
-        (kernel, Receiving::new(region, fill, frames))
+        (kernel, Receiving::new(umem.pool(0, 0).expect("nobody uses it"), fill, frames))
     }
 
     /// A chunk that it was given.
@@ -48,15 +51,14 @@ impl Kernel {
     }
 
     /// Has a frame of these bytes come, in as many chunks as it takes; whether it had them.
-    fn deliver(&mut self, region: &mut Region, bytes: &[u8]) -> bool {
+    fn deliver(&mut self, umem: &Umem, bytes: &[u8]) -> bool {
         let pieces: Vec<_> = bytes.chunks(CHUNK - HEADROOM as usize).collect();
         if (self.fill.available().entries as usize) < pieces.len() {
             return false;
         }
         for (index, piece) in pieces.iter().enumerate() {
             let address = self.chunk().expect("there are enough") + HEADROOM;
-            let (chunk, within) = region.locate(address, piece.len() as u32).expect("in the region");
-            region.write(chunk, within, piece);
+            umem.write_as_kernel(address, piece);
             let options = if index + 1 < pieces.len() { Descriptor::CONTINUED } else { 0 };
             assert!(self.frames.push(Descriptor { address, len: piece.len() as u32, options }));
         }
@@ -97,14 +99,14 @@ fn frames_come_whole_and_no_chunk_is_lost() {
     for first in [0, u32::MAX - 3, u32::MAX - 1_000] {
         let (mut kernel, mut receiving) = Kernel::new(first);
         let lens = [60, 1_514, 1_792, 1_793, 9_014, 60, 3_584, 5_000];
-        let mut region = receiving_region(&receiving);
+        let umem = memory(&receiving);
         let (mut sent, mut came) = (Vec::new(), Vec::new());
         for round in 0..500 {
             let next = frame(round, lens[round % lens.len()]);
-            if !kernel.deliver(&mut region, &next) {
+            if !kernel.deliver(&umem, &next) {
                 came.extend(kernel.received(&mut receiving));
                 assert_eq!(kernel.has(), SIZE);
-                assert!(kernel.deliver(&mut region, &next), "it has all chunks");
+                assert!(kernel.deliver(&umem, &next), "it has all chunks");
             }
             sent.push(next);
         }
@@ -118,9 +120,9 @@ fn frames_come_whole_and_no_chunk_is_lost() {
     }
 }
 
-/// The same memory once more, as the kernel has it.
-fn receiving_region(receiving: &Receiving) -> Region {
-    receiving.region.again()
+/// The memory, as the kernel has it.
+fn memory(receiving: &Receiving) -> Arc<Umem> {
+    receiving.pool.umem().clone()
 }
 
 #[test]
@@ -142,9 +144,9 @@ fn a_frame_waits_for_its_last_piece() {
 fn what_there_is_no_room_for_stays() {
     let (mut kernel, mut receiving) = Kernel::new(u32::MAX);
     kernel.buffer = ReceiveBuffer::new(3);
-    let mut region = receiving_region(&receiving);
+    let umem = memory(&receiving);
     for number in 0..5 {
-        assert!(kernel.deliver(&mut region, &frame(number, 100)));
+        assert!(kernel.deliver(&umem, &frame(number, 100)));
     }
     assert_eq!(kernel.received(&mut receiving).len(), 3);
     assert_eq!((receiving.unread(), kernel.has()), (2, SIZE - 2));
@@ -157,7 +159,7 @@ fn what_there_is_no_room_for_stays() {
 #[test]
 fn descriptors_that_cannot_be_are_counted() {
     let (mut kernel, mut receiving) = Kernel::new(u32::MAX - 4);
-    let mut region = receiving_region(&receiving);
+    let umem = memory(&receiving);
     let end = u64::from(SIZE) * CHUNK as u64;
     for (number, (address, len)) in
         [(end, 60), (u64::MAX, 60), (u64::MAX - 10, u32::MAX), (0, 2_049), (2_000, 100), (1 << 40, 0)]
@@ -176,7 +178,7 @@ fn descriptors_that_cannot_be_are_counted() {
     assert_eq!(kernel.received(&mut receiving).len(), 1);
     assert_eq!((kernel.statistics.unsound, kernel.has()), (unsound + 1, SIZE));
     // It goes on.
-    assert!(kernel.deliver(&mut region, &frame(2, 600)));
+    assert!(kernel.deliver(&umem, &frame(2, 600)));
     assert_eq!(kernel.received(&mut receiving).pop(), Some(frame(2, 600)));
 }
 
@@ -190,8 +192,8 @@ fn endless_frames_are_passed_over() {
     }
     assert!(kernel.received(&mut receiving).is_empty());
     assert_eq!((kernel.statistics.unsound, kernel.has()), (1, SIZE));
-    let mut region = receiving_region(&receiving);
-    assert!(kernel.deliver(&mut region, &frame(1, 200)));
+    let umem = memory(&receiving);
+    assert!(kernel.deliver(&umem, &frame(1, 200)));
     assert_eq!(kernel.received(&mut receiving), [frame(1, 200)]);
 }
 
@@ -209,8 +211,8 @@ fn indices_that_cannot_be_stop_a_queue_and_do_no_harm() {
     }
     kernel.raw.set_producer(next);
     // A fill ring that says that more was taken than was put in: chunks wait until it is right again.
-    let mut region = receiving_region(&receiving);
-    assert!(kernel.deliver(&mut region, &frame(1, 100)));
+    let umem = memory(&receiving);
+    assert!(kernel.deliver(&umem, &frame(1, 100)));
     kernel.fill_raw.set_consumer(0x8000_0000);
     assert_eq!(kernel.received(&mut receiving).len(), 1);
     kernel.fill_raw.set_consumer(4);
@@ -230,7 +232,7 @@ fn the_kernel_is_woken_up_where_it_asks_for_that() {
 #[test]
 fn partial_checksums_are_guessed_where_that_is_wanted() {
     let (mut kernel, mut receiving) = Kernel::new(0);
-    let mut region = receiving_region(&receiving);
+    let umem = memory(&receiving);
     let mut udp = vec![0; 60];
     udp[12] = 8;
     udp[14] = 0x45;
@@ -241,7 +243,7 @@ fn partial_checksums_are_guessed_where_that_is_wanted() {
     udp[39] = 26;
     udp[40..42].copy_from_slice(&(sum as u16).to_be_bytes());
     for (guesses, expected) in [(true, Offload::partial(34, 6)), (false, Offload::NONE)] {
-        assert!(kernel.deliver(&mut region, &udp));
+        assert!(kernel.deliver(&umem, &udp));
         let marks = Marks { mode: Mode::Inline, link: LinkType::ETHERNET, number: 0 };
         let taking = Taking { marks, time: 0, guesses };
         receiving.receive(taking, &mut kernel.buffer.filler(), &mut kernel.statistics);

@@ -6,12 +6,14 @@ use std::sync::Mutex;
 use packetloom_packet::Offload;
 
 use super::super::ring::tests::{Raw, both_sides};
-use super::super::umem::{Region, regions};
+use super::super::umem::Umem;
 use super::*;
 use crate::port::Link;
 
 const CHUNK: usize = 2_048;
 const SIZE: u32 = 64;
+/// Chunks in front of those by which it sends.
+const FOREIGN: u32 = 4;
 
 /// What the kernel does when it is woken up next.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +33,7 @@ struct Kernel {
     acts: VecDeque<Act>,
     ring: Consumer<Descriptor>,
     completed: Producer<u64>,
-    memory: Region,
+    memory: Arc<Umem>,
     sent: Vec<Vec<u8>>,
     partial: Vec<u8>,
     /// Whether it says how far it came, as since Linux 6.17.
@@ -47,7 +49,8 @@ impl Kernel {
         let descriptor = self.ring.peek(0);
         self.ring.advance(1);
         let mut bytes = vec![0; descriptor.len as usize];
-        let (chunk, within) = self.memory.locate(descriptor.address, descriptor.len).expect("in the memory");
+        let (chunk, within) =
+            self.memory.locate(descriptor.address, descriptor.len as usize).expect("in the memory");
         self.memory.read(chunk, within, &mut bytes);
         self.partial.extend(bytes);
         if self.completes {
@@ -114,12 +117,13 @@ impl Ends {
     fn new(first: u32) -> Self {
         let (ring, kernel_ring, ring_raw) = both_sides::<Descriptor>(SIZE, first);
         let (kernel_completed, completed, completed_raw) = both_sides::<u64>(SIZE, first.wrapping_sub(9));
-        let (_, region) = regions(4, SIZE as usize, CHUNK).expect("memory");
+        let memory = Umem::new(CHUNK, &[(FOREIGN, SIZE)]).expect("memory");
+        let region = memory.sends(0).expect("nobody has it");
         let kernel = Arc::new(Mutex::new(Kernel {
             acts: VecDeque::new(),
             ring: kernel_ring,
             completed: kernel_completed,
-            memory: region.again(),
+            memory,
             sent: Vec::new(),
             partial: Vec::new(),
             tells: true,
@@ -342,7 +346,7 @@ fn chunks_that_do_not_come_back_end_the_sending() {
     assert_eq!(ends.send(&frames(1, 60)), (0, Some(Stop::Busy)));
     {
         let mut kernel = ends.kernel.lock().expect("not poisoned");
-        let own = kernel.memory.address(5);
+        let own = kernel.memory.address(FOREIGN + 5);
         for address in [0, u64::MAX, own + 1, own, own, 1 << 50] {
             assert!(kernel.completed.push(address));
         }
