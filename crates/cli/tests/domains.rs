@@ -105,11 +105,11 @@ matched = { file = "matched.pcapng", mark = 9 }
         .iter()
         .map(|line| {
             let list = line["list"].as_str().expect("a path").rsplit('/').next().expect("a name").to_owned();
-            (list, line["line"].as_u64().expect("a number"), line["packets"].as_u64().expect("a number"))
+            (list, line["line"].as_u64().expect("a number"), line["names"].as_u64().expect("a number"))
         })
         .collect();
     let expected = [("list.txt", 2, 1), ("list.txt", 3, 1), ("rules.txt", 2, 1), ("rules.txt", 3, 1)];
-    assert_eq!(lines, expected.map(|(list, line, packets)| (list.to_owned(), line, packets)));
+    assert_eq!(lines, expected.map(|(list, line, names)| (list.to_owned(), line, names)));
     let alerts = json_lines(&folder.path().join("alerts.json"));
     assert!(
         alerts[2]["alert"]["category"].as_str().is_some_and(|list| list.ends_with("rules.txt")),
@@ -201,6 +201,125 @@ fn names_are_followed_over_segments_and_their_flows_dropped() {
     check("action = \"drop\"\ntimeout = \"1s\"", &[2, 3, 4, 5, 7, 8, 9, 11, 2002, 2003], Some(5), 5);
     check("", &[], Some(0), 5);
     check("action = \"drop\"\nstreams = false", &[7, 9, 11], None, 3);
+}
+
+/// Several questions of one message, several messages and several requests of one segment.
+#[test]
+fn all_names_of_a_packet_are_judged() {
+    let folder = folder();
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let questions = |names: &[&str]| {
+        let mut message = b"\x12\x34\x01\0".to_vec();
+        message.extend((names.len() as u16).to_be_bytes());
+        message.extend([0; 6]);
+        for name in names {
+            for label in name.split('.') {
+                message.push(label.len() as u8);
+                message.extend(label.as_bytes());
+            }
+            message.extend(b"\0\0\x01\0\x01");
+        }
+        message
+    };
+    let sized = |message: Vec<u8>| [&(message.len() as u16).to_be_bytes()[..], &message].concat();
+    let get = |host: &str| format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
+    let post = |host: &str, body: &str| {
+        let length = body.len();
+        format!("POST / HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+    };
+    let nameless = b"GET / HTTP/1.0\r\n\r\n".as_slice();
+    let udp = |millis: u64, message: &[u8]| {
+        format!("0.{millis:03} udp 10.0.0.1:1000 > 192.0.2.53:53 bytes {}\n", hex(message))
+    };
+    let dns = "10.0.0.1:1001 > 192.0.2.53:53";
+    let web = |port: u16| format!("10.0.0.1:{port} > 192.0.2.1:80");
+    let cut = [get("example.org"), get("a.tracker.example")].concat();
+    let lines = [
+        udp(1, &questions(&["example.org", "www.evil.com"])),
+        // Both lines of the list, one of them twice, and an exception.
+        udp(2, &questions(&["evil.com", "a.tracker.example", "a.evil.com", "good.evil.com"])),
+        udp(3, &questions(&["example.org", "good.evil.com"])),
+        segments(
+            10,
+            dns,
+            &[
+                (0, "S", b""),
+                (
+                    1,
+                    "PA",
+                    &[
+                        sized(questions(&[])),
+                        sized(questions(&["example.org"])),
+                        sized(questions(&["evil.com"])),
+                    ]
+                    .concat(),
+                ),
+            ],
+        ),
+        // A later packet of a connection: messages behind one that has no question.
+        segments(
+            20,
+            &web(2000),
+            &[
+                (0, "S", b""),
+                (1, "PA", &[post("example.org", "GET"), get("example.net"), get("evil.com")].concat()),
+                (900, "PA", &[nameless, &get("ads.example")].concat()),
+            ],
+        ),
+        // A request that has no name in front of one that has, at the beginning; and what is sent again.
+        segments(
+            30,
+            &web(2001),
+            &[
+                (1, "PA", &[nameless, &get("evil.com")].concat()),
+                (1, "PA", &[nameless, &get("evil.com")].concat()),
+            ],
+        ),
+        // Behind a request whose head is cut, sent again with more.
+        segments(
+            40,
+            &web(2002),
+            &[(0, "S", b""), (1, "PA", &cut[..18]), (1, "PA", &cut[..30]), (31, "PA", &cut[30..])],
+        ),
+    ];
+    fs::write(folder.path().join("some.pcap"), packets::pcap(&lines.concat())).expect("written");
+    let check = |keys: &str, found: [u64; 2], of_lines: [u64; 4], blocked: &[(u64, &[u64])]| {
+        let chain = format!(
+            "[[chain]]\nnf = \"domains\"\nlists = [\"list.txt\", \"rules.txt\"]\nlog = \"a.json\"\nmark = 3\n{keys}\n[sink]\nmatched = {{ file = \"m.pcapng\", mark = 3 }}\n"
+        );
+        let summary = run_chain(folder.path(), &chain, &["a.json", "m.pcapng"]);
+        let domains = &summary["functions"][0];
+        assert_eq!(domains["found"], serde_json::json!({ "dns": found[0], "http": found[1] }), "{keys}");
+        let names = |list: &str, number: u64| {
+            let lines = domains["lines"].as_array().expect("lines").iter();
+            let mut lines = lines.filter(|line| line["list"].as_str().is_some_and(|own| own.ends_with(list)));
+            lines
+                .find(|line| line["line"] == number)
+                .map_or(0, |line| line["names"].as_u64().expect("a number"))
+        };
+        let told = [names("list.txt", 2), names("list.txt", 3), names("rules.txt", 2), names("rules.txt", 3)];
+        assert_eq!(told, of_lines, "{keys}: {domains}");
+        assert_eq!(domains["blocked"], blocked.len(), "{keys}");
+        // Each line once a packet, in the order of names.
+        let mut alerts: Vec<(u64, Vec<u64>)> = Vec::new();
+        for alert in json_lines(&folder.path().join("a.json")) {
+            let packet = alert["pcap_cnt"].as_u64().expect("a number");
+            let line = alert["alert"]["signature_id"].as_u64().expect("a number");
+            match alerts.last_mut() {
+                Some((last, lines)) if *last == packet => lines.push(line),
+                _ => alerts.push((packet, vec![line])),
+            }
+        }
+        let expected: Vec<_> = blocked.iter().map(|&(packet, lines)| (packet, lines.to_vec())).collect();
+        assert_eq!(alerts, expected, "{keys}");
+        assert_eq!(pcapng(&folder.path().join("m.pcapng")).len(), blocked.len(), "{keys}");
+        domains["allowed"].as_u64()
+    };
+    let [first, second]: [&[u64]; 2] = [&[2], &[2, 3]];
+    let blocked =
+        [(1, first), (2, second), (5, first), (7, first), (8, first), (9, first), (10, first), (14, &[3])];
+    let allowed = check("", [10, 8], [7, 2, 1, 2], &blocked);
+    assert_eq!(allowed, Some(1));
 }
 
 /// Lines far down, behind others of any bytes.

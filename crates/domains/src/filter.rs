@@ -4,6 +4,7 @@
 //! for, but for its last label alone, which has no bits.
 
 use packetloom_memory::prefetch_at;
+use packetloom_simd::Simd;
 
 use crate::hash::scale;
 
@@ -24,10 +25,17 @@ impl Filter<'_> {
         self.0[place(self.0, of, hash)] & bits == bits
     }
 
+    /// The same for eight hashes, a bit each.
+    #[inline(always)]
+    pub(crate) fn has_each<S: Simd>(self, simd: S, of: u64, hashes: &[u64; 8]) -> u32 {
+        let line = self.0[line(self.0, of)..].first_chunk().expect("whole lines");
+        simd.have_bits(line, hashes)
+    }
+
     /// Asks for the memory that [`Self::has`] reads.
     #[inline(always)]
     pub(crate) fn prefetch(self, of: u64) {
-        prefetch_at(self.0, place(self.0, of, 0));
+        prefetch_at(self.0, line(self.0, of));
     }
 }
 
@@ -42,12 +50,18 @@ pub(crate) fn add(words: &mut [u64], of: u64, hash: u64) {
     words[place] |= bits(hash);
 }
 
+/// Where a cache line begins.
 #[inline(always)]
-fn place(words: &[u64], of: u64, hash: u64) -> usize {
-    LINE * scale((of >> 32) as u32, words.len() / LINE) + (hash >> 12) as usize % LINE
+fn line(words: &[u64], of: u64) -> usize {
+    LINE * scale((of >> 32) as u32, words.len() / LINE)
 }
 
-/// Two bits, by bits of a hash that choose neither the cache line nor the word.
+#[inline(always)]
+fn place(words: &[u64], of: u64, hash: u64) -> usize {
+    line(words, of) + (hash >> 12) as usize % LINE
+}
+
+/// Two bits, by bits of a hash that choose neither the cache line nor the word; as [`Simd::have_bits`] has it.
 #[inline(always)]
 const fn bits(hash: u64) -> u64 {
     1 << (hash & 63) | 1 << (hash >> 6 & 63)

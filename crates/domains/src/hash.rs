@@ -1,7 +1,8 @@
 //! Keyed hashes of the names that a name ends with.
 //!
 //! Names are in the form of [`crate::name`], and their eight bytes are counted from the right: so the names that a name ends with have all
-//! words in common but their first ones, and each costs two multiplications more.
+//! words in common but their first ones, and each costs one multiplication more. The secret of a first word is that of the name's length,
+//! so names of different lengths have nothing in common where one is the other with zeros in front.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -15,10 +16,13 @@ const WORDS: usize = MAX_NAME.div_ceil(8);
 /// Secrets of a set's hash function.
 #[derive(Clone)]
 pub(crate) struct Key {
-    /// What is mixed into each word.
+    /// What is mixed into each word but the first, counted from the right.
     words: [u64; WORDS],
+    /// What is mixed into the first word of a name of so many bytes.
+    firsts: [u64; MAX_NAME + 1],
     multiplier: u64,
-    last: u64,
+    /// What another key follows from.
+    next: u64,
 }
 
 impl Key {
@@ -34,24 +38,30 @@ impl Key {
 
     /// Another one that follows from this one.
     pub(crate) fn next(&self) -> Self {
-        Self::from_secrets(mix(self.multiplier), mix(self.last))
+        Self::from_secrets(mix(self.multiplier), mix(self.next))
     }
 
     fn from_secrets(a: u64, b: u64) -> Self {
-        let words = std::array::from_fn(|at| mix(a.wrapping_add(mix(at as u64))));
-        Self { words, multiplier: mix(b) | 1, last: mix(a ^ b.rotate_left(32)) | 1 }
+        let secret = |at: usize| mix(a.wrapping_add(mix(at as u64)));
+        Self {
+            words: std::array::from_fn(secret),
+            firsts: std::array::from_fn(|len| secret(WORDS + len)),
+            multiplier: mix(b) | 1,
+            next: mix(a ^ b.rotate_left(32)) | 1,
+        }
     }
 
-    /// What the word at `at` from the right adds to a hash. The halves of a product with a secret number are put together, as wyhash does.
+    /// What the word at `at` from the right, which is not the first, adds to a hash. The halves of a product with a secret number are put
+    /// together, as wyhash does.
     #[inline(always)]
     pub(crate) fn of_word(&self, at: usize, word: u64) -> u64 {
         fold(word ^ self.words[at % WORDS], self.multiplier)
     }
 
-    /// The hash of a name of `len` bytes, from the sum of its words.
+    /// What the first word of a name of `len` bytes adds to its hash, with zeros for bytes that are before the name.
     #[inline(always)]
-    pub(crate) fn finish(&self, sum: u64, len: usize) -> u64 {
-        fold(sum ^ (len as u64) << 56, self.last)
+    pub(crate) fn of_first(&self, len: usize, word: u64) -> u64 {
+        fold(word ^ self.firsts[len.min(MAX_NAME)], self.multiplier)
     }
 
     /// The hashes of names that a name ends with, one longer than the other.
@@ -72,13 +82,13 @@ pub(crate) struct Suffixes<'a> {
 impl Suffixes<'_> {
     /// The hash of the last `len` bytes, which are no fewer than those of the last call.
     pub(crate) fn next(&mut self, len: usize) -> u64 {
-        let (words, rest) = split(len);
+        let words = words_before(len);
         while self.words < words {
             self.sum = self.sum.wrapping_add(self.key.of_word(self.words, self.word(self.words)));
             self.words += 1;
         }
-        let first = self.word(words) & last_bytes(rest);
-        self.key.finish(self.sum.wrapping_add(self.key.of_word(words, first)), len)
+        let first = self.word(words) & of_first(len);
+        self.sum.wrapping_add(self.key.of_first(len, first))
     }
 
     fn word(&self, at: usize) -> u64 {
@@ -90,26 +100,17 @@ impl Suffixes<'_> {
     }
 }
 
-/// Whole words of a name of `len` bytes but for its first one, and bytes of that.
+/// Words of a name of `len` bytes behind its first one.
 #[inline(always)]
-pub(crate) const fn split(len: usize) -> (usize, usize) {
-    let words = len.saturating_sub(1) / 8;
-    (words, len - 8 * words)
+pub(crate) const fn words_before(len: usize) -> usize {
+    len.saturating_sub(1) / 8
 }
 
-/// A mask of the last bytes of a word, up to eight.
+/// A mask of the bytes that a name of `len` bytes, one at least, has in its first word.
 #[inline(always)]
-pub(crate) const fn last_bytes(bytes: usize) -> u64 {
-    const MASKS: [u64; 9] = {
-        let mut masks = [0; 9];
-        let mut bytes = 1;
-        while bytes <= 8 {
-            masks[bytes] = !0 << (64 - 8 * bytes);
-            bytes += 1;
-        }
-        masks
-    };
-    MASKS[if bytes < 8 { bytes } else { 8 }]
+pub(crate) const fn of_first(len: usize) -> u64 {
+    // By whole words less than nothing: the bits that are not in the mask are those of the bytes that are missing.
+    u64::MAX.wrapping_shl((len as u32).wrapping_mul(8).wrapping_neg())
 }
 
 /// Spreads a number over 64 bits (the finalizer of SplitMix64).

@@ -37,7 +37,6 @@
 //! A set takes about 15 bytes for each name beside the name itself.
 
 mod builder;
-mod bytes;
 mod filter;
 pub mod formats;
 mod hash;

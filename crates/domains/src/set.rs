@@ -24,7 +24,7 @@ pub struct Match {
 }
 
 /// Names that are looked up together, and how many times they are taken up.
-const GROUP: usize = 16;
+const GROUP: usize = 8;
 const STAGES: usize = 4;
 
 /// An immutable set of entries; see the [crate](crate).
@@ -88,7 +88,7 @@ impl Domains {
     /// looked up: what is no label has no entry, but may be below one. The text is taken for a name of DNS: a host of HTTP wants
     /// [`without_port`](crate::without_port).
     pub fn lookup(&self, name: &str) -> Option<Match> {
-        self.view().lookup(name.as_bytes())
+        self.isa.run(One { view: self.view(), text: name.as_bytes(), has_escapes: true })
     }
 
     /// The entry that decides about a name as it is on the wire (RFC 1035 section 3.1), not compressed: labels behind their lengths. It ends
@@ -118,9 +118,7 @@ impl Domains {
         if has_dots || text.len() > MAX_TEXT {
             return view.lookup_name(text);
         }
-        let mut short = Short::EMPTY;
-        short.set(view.key, text, false);
-        if short.is_long() { view.lookup_name(text) } else { view.decide(&short.passing(view.depth(&short))) }
+        self.isa.run(One { view, text, has_escapes: false })
     }
 
     /// [`Self::lookup`] of many names, which is faster: the cache misses of several are waited for together.
@@ -130,43 +128,56 @@ impl Domains {
     /// If there are not as many places for matches as names.
     pub fn lookup_batch(&self, names: &[&str], matches: &mut [Option<Match>]) {
         assert_eq!(names.len(), matches.len(), "names, and places for matches");
-        self.isa.run(Batch { view: self.view(), names, matches });
-    }
-}
-
-/// See [`Domains::lookup_batch`].
-struct Batch<'a> {
-    view: View<'a>,
-    names: &'a [&'a str],
-    matches: &'a mut [Option<Match>],
-}
-
-impl Kernel for Batch<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Self { view, names, matches } = self;
         matches.fill(None);
+        let view = &self.view();
         let mut groups = [const { Group::EMPTY }; STAGES];
         let count = names.len().div_ceil(GROUP);
         let range = |group: usize| group * GROUP..names.len().min((group + 1) * GROUP);
-        // In each round, another stage of another group: what a stage asks for is there when the group comes again.
+        // In each round, another stage of another group: what a stage asks for is there when the group comes again. Each stage is compiled by
+        // itself, so that it has the registers for itself.
         for round in 0..count + STAGES - 1 {
             let at = |stage: usize| round.checked_sub(stage).filter(|&group| group < count);
             if let Some(group) = at(0) {
-                groups[group % STAGES].parse(&view, &names[range(group)]);
+                self.isa.run(Parse { view, names: &names[range(group)], group: &mut groups[group % STAGES] });
             }
             if let Some(group) = at(1) {
-                groups[group % STAGES].filter(&view, range(group).len());
+                self.isa.run(Filtering {
+                    view,
+                    names: range(group).len(),
+                    group: &mut groups[group % STAGES],
+                });
             }
             if let Some(group) = at(2) {
-                groups[group % STAGES].probed().for_each(|short| view.table.prefetch_nodes(short.hash()));
+                self.isa.run(Probing { view, group: &groups[group % STAGES] });
             }
             if let Some(group) = at(3) {
-                let range = range(group);
-                groups[group % STAGES].decide(&view, &names[range.clone()], &mut matches[range]);
+                let (names, matches) = (&names[range(group)], &mut matches[range(group)]);
+                self.isa.run(Deciding { view, names, group: &groups[group % STAGES], matches });
             }
+        }
+    }
+}
+
+/// A name that is looked up by itself.
+struct One<'a> {
+    view: View<'a>,
+    text: &'a [u8],
+    /// Whether it is in presentation form, not in that of entries.
+    has_escapes: bool,
+}
+
+impl Kernel for One<'_> {
+    type Output = Option<Match>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> Option<Match> {
+        let Self { view, text, has_escapes } = self;
+        let mut short = Short::EMPTY;
+        short.set(simd, view.key, text, has_escapes);
+        match (short.is_long(), has_escapes) {
+            (false, _) => view.decide_short(simd, &short, view.depth(simd, &short)),
+            (true, true) => view.lookup_long(text),
+            (true, false) => view.lookup_name(text),
         }
     }
 }
@@ -182,41 +193,96 @@ struct Group {
 impl Group {
     const EMPTY: Self = Self { shorts: [Short::EMPTY; GROUP], probes: [0; GROUP], count: 0 };
 
-    #[inline(always)]
-    fn parse(&mut self, view: &View<'_>, names: &[&str]) {
-        for (name, short) in names.iter().zip(&mut self.shorts) {
-            short.set(view.key, name.as_bytes(), true);
-            view.filter.prefetch(short.hash_of_two());
-        }
-    }
-
-    #[inline(always)]
-    fn filter(&mut self, view: &View<'_>, names: usize) {
-        self.count = 0;
-        for (at, short) in self.shorts[..names].iter_mut().enumerate() {
-            let deepest = view.totals.deepest(view.depth(short));
-            short.depth = deepest.unwrap_or(0) as u8;
-            view.table.prefetch_bucket(short.hash());
-            // Without a branch that nobody can foresee.
-            self.probes[self.count % GROUP] = at as u8;
-            self.count += usize::from(deepest.is_some() | short.is_long());
-        }
-    }
-
     /// The names that something is looked up for.
     #[inline(always)]
     fn probed(&self) -> impl Iterator<Item = &Short> {
-        self.probes[..self.count].iter().map(|&at| &self.shorts[usize::from(at) % GROUP])
+        self.probes[..self.count.min(GROUP)].iter().map(|&at| &self.shorts[usize::from(at) % GROUP])
     }
+}
+
+/// The first stage: hashes of names.
+struct Parse<'a> {
+    view: &'a View<'a>,
+    names: &'a [&'a str],
+    group: &'a mut Group,
+}
+
+impl Kernel for Parse<'_> {
+    type Output = ();
 
     #[inline(always)]
-    fn decide(&self, view: &View<'_>, names: &[&str], matches: &mut [Option<Match>]) {
-        for (&at, short) in self.probes[..self.count].iter().zip(self.probed()) {
+    fn run<S: Simd>(self, simd: S) {
+        let Self { view, names, group } = self;
+        let (key, filter) = (view.key, view.filter);
+        for (name, short) in names.iter().zip(&mut group.shorts) {
+            short.set(simd, key, name.as_bytes(), true);
+            filter.prefetch(short.hash_of_two());
+        }
+    }
+}
+
+/// The second: how many labels of each are looked up.
+struct Filtering<'a> {
+    view: &'a View<'a>,
+    names: usize,
+    group: &'a mut Group,
+}
+
+impl Kernel for Filtering<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { view, names, group } = self;
+        let mut count = 0;
+        for (at, short) in group.shorts[..names].iter_mut().enumerate() {
+            let deepest = view.totals.deepest(view.depth(simd, short));
+            short.depth = deepest.unwrap_or(0) as u8;
+            view.table.prefetch_bucket(short.hash());
+            // Without a branch that nobody can foresee.
+            group.probes[count % GROUP] = at as u8;
+            count += usize::from(deepest.is_some() | short.is_long());
+        }
+        group.count = count;
+    }
+}
+
+/// The third: where their names are.
+struct Probing<'a> {
+    view: &'a View<'a>,
+    group: &'a Group,
+}
+
+impl Kernel for Probing<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let table = self.view.table;
+        self.group.probed().for_each(|short| table.prefetch_nodes(short.hash()));
+    }
+}
+
+/// The last: what the entries say.
+struct Deciding<'a> {
+    view: &'a View<'a>,
+    names: &'a [&'a str],
+    group: &'a Group,
+    matches: &'a mut [Option<Match>],
+}
+
+impl Kernel for Deciding<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { view, names, group, matches } = self;
+        for (&at, short) in group.probes[..group.count.min(GROUP)].iter().zip(group.probed()) {
             let at = usize::from(at);
             matches[at] = if short.is_long() {
                 view.lookup_long(names[at].as_bytes())
             } else {
-                view.decide(&short.passing(short.depth.into()))
+                view.decide_short(simd, short, short.depth.into())
             };
         }
     }
@@ -233,27 +299,16 @@ struct View<'a> {
 impl View<'_> {
     /// Names from the right that the filter lets through, and the one before them, of one label.
     #[inline(always)]
-    fn depth(&self, short: &Short) -> usize {
-        let hashes = short.hashes();
-        let of = short.hash_of_two();
-        // The usual ones without branches that nobody can foresee.
-        let usual = short.usual_hashes();
-        let passes =
-            (1..usual.len()).fold(1, |bits, at| bits | u32::from(self.filter.has(of, usual[at])) << at);
-        let mut depth = hashes.len().min(passes.trailing_ones() as usize);
-        if hashes.len() > usual.len() && depth == usual.len() {
-            depth += hashes[depth..].iter().take_while(|&&hash| self.filter.has(of, hash)).count();
-        }
-        depth
+    fn depth<S: Simd>(&self, simd: S, short: &Short) -> usize {
+        let passes = self.filter.has_each(simd, short.hash_of_two(), short.hashes()) | 1;
+        // Without a branch that nobody can foresee.
+        (passes & !(!0 << short.labels())).trailing_ones() as usize
     }
 
-    fn lookup(&self, text: &[u8]) -> Option<Match> {
-        let mut short = Short::EMPTY;
-        short.set(self.key, text, true);
-        if short.is_long() {
-            return self.lookup_long(text);
-        }
-        self.decide(&short.passing(self.depth(&short)))
+    /// What the entries say of a name with so many labels from the right.
+    #[inline(always)]
+    fn decide_short<S: Simd>(&self, simd: S, short: &Short, labels: usize) -> Option<Match> {
+        self.decide(&short.passing(labels), |text| short.ends_with(simd, text))
     }
 
     /// A name in presentation form, of any length.
@@ -294,12 +349,13 @@ impl View<'_> {
             is_whole = len == name.len();
         }
         let is_whole = is_whole && is_all;
-        self.decide(&Passing { name, lens: &lens, hashes: &hashes[..depth], is_whole })
+        let passing = Passing { name, lens: &lens, hashes: &hashes[..depth], is_whole };
+        self.decide(&passing, |text| name.ends_with(text))
     }
 
-    /// What the entries say.
+    /// What the entries say. `ends_with` tells what the name ends with.
     #[inline(always)]
-    fn decide(&self, name: &Passing<'_>) -> Option<Match> {
+    fn decide(&self, name: &Passing<'_>, ends_with: impl Fn(&[u8]) -> bool) -> Option<Match> {
         let all = name.hashes.len();
         let mut best: Option<Match> = None;
         let mut priority = Priority::Normal;
@@ -313,9 +369,12 @@ impl View<'_> {
                 None if exact => self.totals.root.exact,
                 None => self.totals.root.below,
                 Some(at) => {
-                    let own = &name.name[name.name.len() - usize::from(name.lens[at])..];
-                    let hash = if at == 0 { self.key.suffixes(own).next(own.len()) } else { name.hashes[at] };
-                    self.table.find(hash, own, exact)
+                    let bytes = usize::from(name.lens[at]);
+                    let hash = match at {
+                        0 => self.key.suffixes(name.name).next(bytes),
+                        _ => name.hashes[at],
+                    };
+                    self.table.find(hash, bytes, exact, &ends_with)
                 }
             };
             let Some(verdict) = verdict.filter(|verdict| verdict.priority >= priority) else { continue };
@@ -340,4 +399,39 @@ pub(crate) struct Passing<'a> {
     pub(crate) hashes: &'a [u64],
     /// Whether the last of them is that of the whole name.
     pub(crate) is_whole: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_set_finds_the_same() {
+        // Names of all lengths and depths, some of them below others.
+        let label = |seed: usize, len: usize| -> String {
+            (0..len).map(|at| char::from(b'a' + (seed * 7 + at * at) as u8 % 26)).collect()
+        };
+        let name = |seed: usize| -> String {
+            let labels: Vec<_> =
+                (0..1 + seed % 9).map(|at| label(seed / 9 % 40 + at, 1 + (seed * 5 + at) % 17)).collect();
+            labels.join(".")
+        };
+        let names: Vec<_> = (0..4_000).map(name).collect();
+        let entries = names.iter().step_by(3).zip(0..).map(|(name, number)| Entry::block(name, number));
+        let mut domains = Domains::build(entries).expect("names");
+        let asked: Vec<_> =
+            names.iter().flat_map(|name| [name.clone(), format!("x.{}.", name.to_uppercase())]).collect();
+        let asked: Vec<_> = asked.iter().map(String::as_str).collect();
+        let mut found = Vec::new();
+        for isa in Isa::all_available() {
+            domains.isa = isa;
+            let mut matches = vec![None; asked.len()];
+            domains.lookup_batch(&asked, &mut matches);
+            let single: Vec<_> = asked.iter().map(|name| domains.lookup(name)).collect();
+            assert_eq!(matches, single, "{isa:?}");
+            found.push(matches);
+        }
+        assert!(found[0].iter().flatten().count() > 1_000);
+        assert!(found.iter().all(|other| *other == found[0]));
+    }
 }

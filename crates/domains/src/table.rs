@@ -82,9 +82,15 @@ impl Table<'_> {
         prefetch_address(begin.wrapping_add(64));
     }
 
-    /// What is said of a name itself, or of those below.
+    /// What is said of a name itself, or of those below. `is_name` is asked of names with as many bytes.
     #[inline(always)]
-    pub(crate) fn find(self, hash: u64, name: &[u8], exact: bool) -> Option<Verdict> {
+    pub(crate) fn find(
+        self,
+        hash: u64,
+        bytes: usize,
+        exact: bool,
+        is_name: impl Fn(&[u8]) -> bool,
+    ) -> Option<Verdict> {
         let bucket = self.bucket(hash);
         let end = self.buckets[bucket + 1] as usize;
         let mut nodes = &self.nodes[self.buckets[bucket] as usize..end];
@@ -92,7 +98,7 @@ impl Table<'_> {
             let has_second = kind & 3 == BOTH;
             let second = if has_second { SECOND } else { 0 };
             let (own, others) = rest.split_at_checked(second + usize::from(*len))?;
-            if *tag_of == tag(hash) && own.get(second..) == Some(name) {
+            if *tag_of == tag(hash) && usize::from(*len) == bytes && is_name(&own[second..]) {
                 // A bit for each kind that has a verdict. There are few branches: which names are asked for is not to be foreseen.
                 let (kinds, bits): (u8, _) = if exact {
                     (1 << EXACT | 1 << SAME | 1 << BOTH, kind >> 2)

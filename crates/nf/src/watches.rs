@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use bytemuck::{Pod, Zeroable};
 use packetloom_names::{
-    FieldWatch, Fields, Name, Outcome, Values, Watch, begins_with_request, behind_request,
+    FieldWatch, Fields, Name, NameKind, Outcome, Values, Watch, begins_with_request, behind_request,
+    for_each_question, is_dns,
 };
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{Batch, KeyBits, protocol};
@@ -61,6 +62,39 @@ impl Payload<'_> {
         let rest = if is_request { behind_request(self.bytes) } else { None };
         rest.filter(|rest| !rest.is_empty()).map(|bytes| Self { bytes, ..*self })
     }
+
+    /// Hands out all names that it has, without what came before.
+    pub(crate) fn each_name(&self, mut take: impl FnMut(Name)) {
+        let first = Progress::alone(self.alone::<Watch>(()));
+        let kind = first.kind();
+        first.found.into_iter().for_each(&mut take);
+        self.each_later_name(&kind, take);
+    }
+
+    /// Hands out its names but for the one that was found first: those of further questions and messages of DNS where messages begin with it, and
+    /// those of requests that are behind the first one.
+    pub(crate) fn each_later_name(&self, first: &Progress<NameKind>, mut take: impl FnMut(Name)) {
+        let kind = first.found;
+        if is_dns(self.ports.0, self.ports.1) && kind.is_none_or(|kind| kind == NameKind::DnsQuery) {
+            if !first.waits && (first.begins || kind.is_none()) && !self.bytes.is_empty() {
+                let mut left_out = usize::from(kind.is_some());
+                for_each_question(self.bytes, self.protocol == protocol::TCP, |name| match left_out {
+                    0 => take(name),
+                    _ => left_out -= 1,
+                });
+            }
+            return;
+        }
+        // Of the first one a part of the head may be in packets before.
+        let mut rest = match kind {
+            Some(NameKind::HttpHost) => behind_request(self.bytes).map(|bytes| Self { bytes, ..*self }),
+            _ => self.behind_request(),
+        };
+        while let Some(payload) = rest {
+            payload.alone::<Watch>(()).into_iter().for_each(&mut take);
+            rest = payload.behind_request();
+        }
+    }
 }
 
 /// What follows the payloads of a direction of a flow until it has found something.
@@ -83,12 +117,22 @@ pub(crate) struct Progress<T> {
     /// Whether it is of a message that begins with the packet.
     pub(crate) begins: bool,
     pub(crate) found: Option<T>,
+    /// Whether the message goes on in packets to come.
+    pub(crate) waits: bool,
 }
 
 impl<T> Progress<T> {
     /// What a packet has by itself.
     pub(crate) fn alone(found: Option<T>) -> Self {
-        Self { begins: found.is_some(), found }
+        Self { begins: found.is_some(), found, waits: false }
+    }
+}
+
+impl Progress<Name> {
+    /// The same with the kind of the name alone.
+    pub(crate) fn kind(&self) -> Progress<NameKind> {
+        let found = self.found.as_ref().map(|name| name.kind);
+        Progress { found, begins: self.begins, waits: self.waits }
     }
 }
 
@@ -335,7 +379,7 @@ impl<F: Follow> Watches<F> {
                 let later = Progress::alone(alone.alone::<F>(wanted));
                 Progress { begins: begins || later.begins, ..later }
             }
-            found => Progress { begins, found },
+            found => Progress { begins, found, waits: stage == Stage::Watching },
         }
     }
 
@@ -464,12 +508,12 @@ impl<F: Follow> OracleWatches<F> {
             let (stage, found) = self.watches.look(flow.life, way, stages[way], payload);
             stages[way] = stage;
             if found.is_some() || stage != Stage::Over {
-                return Progress { begins, found };
+                return Progress { begins, found, waits: stage == Stage::Watching };
             }
         }
         match stages[way] {
             Stage::Over => Progress { begins: begins || alone.begins, ..alone },
-            Stage::Before | Stage::Watching => Progress { begins, found: None },
+            stage => Progress { begins, found: None, waits: stage == Stage::Watching },
         }
     }
 }

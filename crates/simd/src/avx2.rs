@@ -325,4 +325,76 @@ impl Simd for Avx2 {
             _mm256_testz_si256(wrong, wrong) as u32
         }
     }
+
+    #[inline(always)]
+    fn lower_case(self, text: &[u8], to: &mut [u8; 64], bytes: [u8; 2]) -> [u64; 2] {
+        assert!(text.len() <= to.len(), "a text of more than 64 bytes");
+        // Vectors of the line, the last one first.
+        let all: [[u64; 4]; 2] = bytemuck::cast(last_words(text));
+        let mut masks = [0; 2];
+        for (at, words) in all.iter().enumerate() {
+            // SAFETY: see above; 32 bytes of the line are written.
+            let own = unsafe {
+                let text =
+                    _mm256_set_epi64x(words[0] as i64, words[1] as i64, words[2] as i64, words[3] as i64);
+                // Letters in upper case are moved to the lowest of all signed bytes.
+                let moved = _mm256_add_epi8(text, _mm256_set1_epi8((0x80 - b'A') as i8));
+                let is_upper = _mm256_cmpgt_epi8(_mm256_set1_epi8(-128 + 26), moved);
+                let lower = _mm256_or_si256(text, _mm256_and_si256(is_upper, _mm256_set1_epi8(0x20)));
+                _mm256_storeu_si256(to[32 - 32 * at..][..32].as_mut_ptr().cast(), lower);
+                bytes.map(|byte| {
+                    _mm256_movemask_epi8(_mm256_cmpeq_epi8(text, _mm256_set1_epi8(byte as i8))) as u32
+                })
+            };
+            masks[0] |= u64::from(own[0]) << (32 - 32 * at);
+            masks[1] |= u64::from(own[1]) << (32 - 32 * at);
+        }
+        masks
+    }
+
+    #[inline(always)]
+    fn ends_with(self, line: &[u8; 64], text: &[u8]) -> bool {
+        line[64 - text.len()..] == *text
+    }
+
+    #[inline(always)]
+    fn have_bits(self, line: &[u64; 8], numbers: &[u64; 8]) -> u32 {
+        let of_half = |half: usize| {
+            // SAFETY: see above; four numbers are read, and words of the line, of which there are eight.
+            unsafe {
+                let numbers = _mm256_loadu_si256(numbers[4 * half..][..4].as_ptr().cast());
+                let chosen = |bits| {
+                    let bits = _mm256_and_si256(bits, _mm256_set1_epi64x(63));
+                    _mm256_sllv_epi64(_mm256_set1_epi64x(1), bits)
+                };
+                let bits = _mm256_or_si256(chosen(numbers), chosen(_mm256_srli_epi64::<6>(numbers)));
+                let at = _mm256_and_si256(_mm256_srli_epi64::<12>(numbers), _mm256_set1_epi64x(7));
+                let words = _mm256_i64gather_epi64::<8>(line.as_ptr().cast(), at);
+                let equal = _mm256_cmpeq_epi64(_mm256_and_si256(words, bits), bits);
+                _mm256_movemask_pd(_mm256_castsi256_pd(equal)) as u32
+            }
+        };
+        of_half(0) | of_half(1) << 4
+    }
+}
+
+/// The last words of a text, from the right; what is before the text is 0.
+#[inline(always)]
+fn last_words(text: &[u8]) -> [u64; 8] {
+    let len = text.len();
+    if len < 8 {
+        let word = text.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let mut words = [0; 8];
+        words[0] = word.checked_shl(64 - 8 * len as u32).unwrap_or(0);
+        return words;
+    }
+    std::array::from_fn(|at| {
+        let end = len.saturating_sub(8 * at);
+        let begin = end.saturating_sub(8);
+        // SAFETY: eight bytes from there on are in the text: it has eight at least, and `begin` is 0 or eight before `end`.
+        let word = unsafe { text.as_ptr().add(begin).cast::<u64>().read_unaligned() };
+        // The bytes of the word before are pushed out, in two halves: all eight are more than can be shifted by at once.
+        let half = 32u32.wrapping_sub(4 * end.wrapping_sub(begin) as u32);
+        word.wrapping_shl(half).wrapping_shl(half)
+    })
 }

@@ -265,4 +265,78 @@ impl Simd for Avx512 {
         // SAFETY: a processor with AVX-512 has AVX2.
         unsafe { Avx2::new() }.match_long_line(line, addresses, rest, state)
     }
+
+    #[inline(always)]
+    fn lower_case(self, text: &[u8], to: &mut [u8; 64], bytes: [u8; 2]) -> [u64; 2] {
+        // SAFETY: see above; 64 bytes are written.
+        unsafe {
+            let text = load_last(text);
+            // In upper case are those that lie less than 26 behind the first letter.
+            let behind = _mm512_sub_epi8(text, _mm512_set1_epi8(b'A' as i8));
+            let is_upper = _mm512_cmplt_epu8_mask(behind, _mm512_set1_epi8(26));
+            let lower = _mm512_mask_add_epi8(text, is_upper, text, _mm512_set1_epi8(0x20));
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), lower);
+            bytes.map(|byte| _mm512_cmpeq_epi8_mask(text, _mm512_set1_epi8(byte as i8)))
+        }
+    }
+
+    #[inline(always)]
+    fn ends_with(self, line: &[u8; 64], text: &[u8]) -> bool {
+        let end = &line[64 - text.len()..];
+        // What is behind a text may be in a cache line that is far, so no more is loaded than is needed for most.
+        // SAFETY: see above; nothing is read but the bytes in the mask, which both have.
+        unsafe {
+            if text.len() <= 32 {
+                let mask = (first(text.len())) as u32;
+                let end = _mm256_maskz_loadu_epi8(mask, end.as_ptr().cast());
+                _mm256_cmpneq_epi8_mask(end, _mm256_maskz_loadu_epi8(mask, text.as_ptr().cast())) == 0
+            } else {
+                let mask = first(text.len());
+                let end = _mm512_maskz_loadu_epi8(mask, end.as_ptr().cast());
+                _mm512_cmpneq_epi8_mask(end, _mm512_maskz_loadu_epi8(mask, text.as_ptr().cast())) == 0
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn have_bits(self, line: &[u64; 8], numbers: &[u64; 8]) -> u32 {
+        // SAFETY: see above; eight words are read, twice.
+        unsafe {
+            let numbers = _mm512_loadu_si512(numbers.as_ptr().cast());
+            let chosen =
+                |bits| _mm512_sllv_epi64(_mm512_set1_epi64(1), _mm512_and_si512(bits, _mm512_set1_epi64(63)));
+            let bits = _mm512_or_si512(chosen(numbers), chosen(_mm512_srli_epi64::<6>(numbers)));
+            // Higher bits of a place are not looked at.
+            let words = _mm512_permutexvar_epi64(
+                _mm512_srli_epi64::<12>(numbers),
+                _mm512_loadu_si512(line.as_ptr().cast()),
+            );
+            _mm512_cmpeq_epi64_mask(_mm512_and_si512(words, bits), bits).into()
+        }
+    }
+}
+
+/// The first bytes of a line, a bit each.
+#[inline(always)]
+fn first(bytes: usize) -> u64 {
+    u64::MAX.checked_shr(64 - bytes as u32).unwrap_or(0)
+}
+
+/// The last bytes of a line, a bit each.
+#[inline(always)]
+fn last(bytes: usize) -> u64 {
+    assert!(bytes <= 64, "a text of more than 64 bytes");
+    u64::MAX.checked_shl(64 - bytes as u32).unwrap_or(0)
+}
+
+/// A line that ends with a text; what is before it is 0.
+///
+/// # Safety
+///
+/// The processor has AVX-512.
+#[inline(always)]
+unsafe fn load_last(text: &[u8]) -> __m512i {
+    let begin = text.as_ptr().wrapping_add(text.len()).wrapping_sub(64);
+    // SAFETY: see above; nothing is read but the bytes in the mask, which are those of the text.
+    unsafe { _mm512_maskz_loadu_epi8(last(text.len()), begin.cast()) }
 }

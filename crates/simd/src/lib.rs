@@ -127,6 +127,21 @@ pub trait Simd: Copy {
     /// Compares a key, whose last four half words are `rest`, and the state word of its packet with the rule of a line; see
     /// [`LongLine`]. 1 if they match, or 0.
     fn match_long_line(self, line: &LongLine, addresses: &[u64; 4], rest: [u16; 4], state: u16) -> u32;
+    /// Writes a text to the end of `to`, behind zeros and with ASCII letters in lower case; the bytes there that are `bytes[0]` and those that are
+    /// `bytes[1]`, a bit each, the last byte's highest. Neither is 0 or a letter.
+    ///
+    /// # Panics
+    ///
+    /// Where the text has more than 64 bytes.
+    fn lower_case(self, text: &[u8], to: &mut [u8; 64], bytes: [u8; 2]) -> [u64; 2];
+    /// Whether the last bytes of `line` are `text`.
+    ///
+    /// # Panics
+    ///
+    /// Where the text has more than 64 bytes.
+    fn ends_with(self, line: &[u8; 64], text: &[u8]) -> bool;
+    /// For each number a bit: whether the word of `line` that its bits 12 to 14 choose has the two bits that its bits 0 to 5, and 6 to 11, choose.
+    fn have_bits(self, line: &[u64; 8], numbers: &[u64; 8]) -> u32;
 }
 
 /// The fewest and the most lanes that a vector has.

@@ -212,4 +212,27 @@ impl Simd for Portable {
         let within = |port: usize| (line.low[port] <= rest[port]) & (rest[port] <= line.high[port]);
         u32::from((differs == 0) & within(0) & within(1))
     }
+
+    #[inline(always)]
+    fn lower_case(self, text: &[u8], to: &mut [u8; 64], bytes: [u8; 2]) -> [u64; 2] {
+        let (before, end) = to.split_at_mut(64 - text.len());
+        before.fill(0);
+        for (to, byte) in end.iter_mut().zip(text) {
+            *to = byte.to_ascii_lowercase();
+        }
+        bytes.map(|one| to.iter().rev().fold(0, |mask, &byte| mask << 1 | u64::from(byte == one)))
+    }
+
+    #[inline(always)]
+    fn ends_with(self, line: &[u8; 64], text: &[u8]) -> bool {
+        line[64 - text.len()..] == *text
+    }
+
+    #[inline(always)]
+    fn have_bits(self, line: &[u64; 8], numbers: &[u64; 8]) -> u32 {
+        numbers.iter().rev().fold(0, |mask, number| {
+            let bits = 1 << (number & 63) | 1 << (number >> 6 & 63);
+            mask << 1 | u32::from(line[(number >> 12) as usize % 8] & bits == bits)
+        })
+    }
 }

@@ -286,3 +286,86 @@ fn a_long_line_is_matched_at_the_edges_of_each_word() {
         }
     }
 }
+
+struct LowerCase<'a>(&'a [u8], [u8; 2]);
+
+impl Kernel for LowerCase<'_> {
+    type Output = ([u8; 64], [u64; 2]);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> Self::Output {
+        let mut line = [b'x'; 64];
+        let masks = simd.lower_case(self.0, &mut line, self.1);
+        (line, masks)
+    }
+}
+
+struct EndsWith<'a>(&'a [u8; 64], &'a [u8]);
+
+impl Kernel for EndsWith<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> bool {
+        simd.ends_with(self.0, self.1)
+    }
+}
+
+#[test]
+fn texts_of_any_length_are_put_at_the_end_of_a_line_and_compared_with_it() {
+    let all: Vec<u8> = words(3, 32).iter().flat_map(|word| word.to_le_bytes()).chain(0..=255).collect();
+    for isa in Isa::all_available() {
+        for len in 0..=64 {
+            for begin in (0..all.len() - len).step_by(3) {
+                // By itself, so that what is before and behind it is no text.
+                let text: Box<[u8]> = all[begin..begin + len].into();
+                let bytes = [
+                    b'.',
+                    text.first().copied().filter(|byte| !matches!(byte, 0 | b'A'..=b'z')).unwrap_or(b'\\'),
+                ];
+                let (line, masks) = isa.run(LowerCase(&text, bytes));
+                let mut expected = [0; 64];
+                expected[64 - len..].copy_from_slice(&text.to_ascii_lowercase());
+                assert_eq!(line, expected, "{isa:?} {text:?}");
+                let mask =
+                    |one: u8| (0..64).filter(|&at| expected[at] == one).fold(0, |mask, at| mask | 1 << at);
+                assert_eq!(masks, bytes.map(mask), "{isa:?} {text:?}");
+                assert!(isa.run(EndsWith(&line, &text.to_ascii_lowercase())), "{isa:?} {text:?}");
+                for at in 0..len {
+                    let mut other: Box<[u8]> = text.to_ascii_lowercase().into();
+                    other[at] ^= 1;
+                    assert!(!isa.run(EndsWith(&line, &other)), "{isa:?} {text:?} {at}");
+                }
+            }
+        }
+    }
+}
+
+struct HaveBits<'a>(&'a [u64; 8], &'a [u64; 8]);
+
+impl Kernel for HaveBits<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> u32 {
+        simd.have_bits(self.0, self.1)
+    }
+}
+
+#[test]
+fn two_bits_of_a_word_are_looked_for() {
+    for seed in 0..2000 {
+        let long = |seed| -> [u64; 8] {
+            let halves = words(seed, 16);
+            std::array::from_fn(|at| u64::from(halves[2 * at]) << 32 | u64::from(halves[2 * at + 1]))
+        };
+        let (line, numbers) = (long(seed), long(!seed));
+        let expected = numbers.iter().enumerate().fold(0, |mask, (at, number)| {
+            let word = line[(number >> 12) as usize % 8];
+            mask | ((word >> (number % 64) & word >> (number / 64 % 64) & 1) as u32) << at
+        });
+        for isa in Isa::all_available() {
+            assert_eq!(isa.run(HaveBits(&line, &numbers)), expected, "{isa:?}");
+        }
+    }
+}

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use packetloom_names::Watch;
 use packetloom_packet::{Batch, DropReason};
 
 use super::names_in_batch::NamesInBatch;
@@ -15,31 +14,34 @@ pub(super) struct DomainsCpu {
     report: DomainsReport,
     logged: Vec<Logged>,
     found: NamesInBatch,
+    /// Kept for the next packet.
+    blocking: Vec<u32>,
 }
 
 impl DomainsCpu {
     pub(super) fn new(names: Arc<Names>) -> Self {
         let report = DomainsReport::new(Arc::clone(&names));
-        Self { report, names, logged: Vec::new(), found: NamesInBatch::default() }
+        Self { report, names, logged: Vec::new(), found: NamesInBatch::default(), blocking: Vec::new() }
     }
 }
 
 impl Function for DomainsCpu {
     fn process(&mut self, batch: &mut Batch) {
-        let Self { names, report, logged, found } = self;
+        let Self { names, report, logged, found, blocking } = self;
         logged.clear();
         for (index, verdict) in batch.verdicts().iter().enumerate() {
             if verdict.is_pass()
-                && let Some(name) = payload_in(batch, index).and_then(|payload| payload.alone::<Watch>(()))
+                && let Some(payload) = payload_in(batch, index)
             {
-                found.push(index as u32, name);
+                payload.each_name(|name| found.push(index as u32, name));
             }
         }
-        found.decide(names, |frame, name, decided| {
-            let Some(line) = report.count(name.kind, decided) else { return };
-            if names.is_handed_out(line) {
-                logged.push(Logged { frame, rule: line });
+        found.decide(names, |frame, decided| {
+            if !report.count(decided, blocking) {
+                return;
             }
+            let handed_out = blocking.iter().filter(|&&line| names.is_handed_out(line));
+            logged.extend(handed_out.map(|&rule| Logged { frame, rule }));
             if let Some(mark) = names.settings.mark {
                 batch.set_mark(frame as usize, mark);
             }

@@ -1,7 +1,8 @@
 //! `domains`: packets with a name that a list blocks: a question of DNS, the server name of TLS or QUIC, the host of HTTP.
 //!
 //! Names are those that the crate `packetloom-names` finds: in the first bytes of each direction of a flow, over segments and datagrams, and in
-//! later packets by themselves; or in all packets by themselves.
+//! later packets by themselves; or in all packets by themselves. All names of a packet are judged: of all questions of DNS, and of requests of HTTP
+//! one behind the other.
 //!
 //! - Shape: one set of names for all workers. With flows, two words of each one's entry in a table of its own: whether it is dropped, how far
 //!   its directions are, where they begin; what was seen of a name that is on its way lies in a map.
@@ -117,9 +118,9 @@ impl Names {
         self.settings.watch.as_ref().is_some_and(|watch| watch.has_named(None, line, mark))
     }
 
-    /// The line that decides about a name.
-    fn decide(&self, name: &Name) -> Option<Match> {
-        self.set.lookup(looked_up(name))
+    /// A name's kind, and the line that decides about it.
+    fn decide(&self, name: &Name) -> (NameKind, Option<Match>) {
+        (name.kind, self.set.lookup(looked_up(name)))
     }
 }
 
@@ -313,11 +314,12 @@ impl PerFlow for Domains {
 #[derive(Clone, Debug)]
 pub struct DomainsReport {
     names: Arc<Names>,
-    /// Packets with a name, by kind.
+    /// Names, by kind.
     by_kind: BTreeMap<NameKind, u64>,
+    /// Packets.
     blocked: u64,
     allowed: u64,
-    /// Packets that each line decided.
+    /// Names that each line decided.
     by_line: BTreeMap<u32, u64>,
     /// Where names are followed over packets.
     flows: Option<FlowCounts>,
@@ -343,26 +345,31 @@ impl DomainsReport {
         Self { names, by_kind, blocked: 0, allowed: 0, by_line, flows, log: LogCounts::default() }
     }
 
-    /// Counts a name and what decided about it; the line that blocks it, if one does.
-    fn count(&mut self, kind: NameKind, found: Option<Match>) -> Option<u32> {
-        *self.by_kind.entry(kind).or_default() += 1;
-        let Match { number, action, .. } = found?;
-        *self.by_line.entry(number).or_default() += 1;
-        let is_blocked = action == Decision::Block;
+    /// Counts a packet's names, of which there is one at least, and what decides about them. Puts the lines that block some into `blocking`, each once
+    /// and in the order of names; whether there are any.
+    fn count(&mut self, names: &[(NameKind, Option<Match>)], blocking: &mut Vec<u32>) -> bool {
+        blocking.clear();
+        let mut is_allowed = false;
+        for &(kind, found) in names {
+            *self.by_kind.entry(kind).or_default() += 1;
+            let Some(Match { number, action, .. }) = found else { continue };
+            *self.by_line.entry(number).or_default() += 1;
+            if action == Decision::Allow {
+                is_allowed = true;
+            } else if !blocking.contains(&number) {
+                blocking.push(number);
+            }
+        }
+        let is_blocked = !blocking.is_empty();
         self.blocked += u64::from(is_blocked);
-        self.allowed += u64::from(!is_blocked);
-        is_blocked.then_some(number)
+        self.allowed += u64::from(is_allowed && !is_blocked);
+        is_blocked
     }
 
-    /// Looks up a name and counts it; the line that blocks it, if one does.
-    fn blocks(&mut self, name: &Name) -> Option<u32> {
-        self.count(name.kind, self.names.decide(name))
-    }
-
-    /// Lines with packets, those with the most first.
+    /// Lines that decided, those with the most names first.
     fn found(&self) -> Vec<(u32, u64)> {
-        let mut found: Vec<_> = self.by_line.iter().map(|(&number, &packets)| (number, packets)).collect();
-        found.sort_by_key(|&(number, packets)| (std::cmp::Reverse(packets), number));
+        let mut found: Vec<_> = self.by_line.iter().map(|(&number, &names)| (number, names)).collect();
+        found.sort_by_key(|&(number, names)| (std::cmp::Reverse(names), number));
         found
     }
 }
@@ -382,13 +389,13 @@ const fn name_of_kind(kind: NameKind) -> &'static str {
 pub(crate) struct Summary {
     /// Names of the lists.
     names: u64,
-    /// Packets with a name, by where it was: dns, tls, http or quic.
+    /// Names, by where they were: dns, tls, http or quic.
     found: BTreeMap<&'static str, u64>,
-    /// Packets whose name is blocked.
+    /// Packets with a name that is blocked.
     blocked: u64,
-    /// Packets whose name an exception allows.
+    /// Packets with a name that an exception allows, and none that is blocked.
     allowed: u64,
-    /// Lines that decided, those with the most packets first.
+    /// Lines that decided, those with the most names first.
     lines: Vec<Line>,
     /// Flows, where names are followed over packets.
     flows: Option<FlowCounts>,
@@ -406,18 +413,18 @@ struct Line {
     line: u32,
     /// Its text.
     text: String,
-    /// Packets that it decided.
-    packets: u64,
+    /// Names that it decided. A packet may have several.
+    names: u64,
 }
 
 impl Report for DomainsReport {
     fn merge(&mut self, other: &dyn Report) {
         let Some(other) = (other as &dyn Any).downcast_ref::<Self>() else { return };
-        for (&kind, &packets) in &other.by_kind {
-            *self.by_kind.entry(kind).or_default() += packets;
+        for (&kind, &names) in &other.by_kind {
+            *self.by_kind.entry(kind).or_default() += names;
         }
-        for (&line, &packets) in &other.by_line {
-            *self.by_line.entry(line).or_default() += packets;
+        for (&line, &names) in &other.by_line {
+            *self.by_line.entry(line).or_default() += names;
         }
         self.blocked += other.blocked;
         self.allowed += other.allowed;
@@ -430,13 +437,13 @@ impl Report for DomainsReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let lines = self.found().into_iter().map(|(number, packets)| {
+        let lines = self.found().into_iter().map(|(number, names)| {
             let (file, line) = self.names.line(number);
-            Line { list: file.name.clone(), line, text: self.names.text(number), packets }
+            Line { list: file.name.clone(), line, text: self.names.text(number), names }
         });
         summary::value(&Summary {
             names: self.names.set.len() as u64,
-            found: self.by_kind.iter().map(|(&kind, &packets)| (name_of_kind(kind), packets)).collect(),
+            found: self.by_kind.iter().map(|(&kind, &names)| (name_of_kind(kind), names)).collect(),
             blocked: self.blocked,
             allowed: self.allowed,
             lines: lines.collect(),
@@ -450,7 +457,7 @@ impl Report for DomainsReport {
         let mut rows =
             vec![("blocked".into(), packets(self.blocked)), ("allowed".into(), packets(self.allowed))];
         for (&kind, &count) in &self.by_kind {
-            rows.push((format!("with a name of {}", name_of_kind(kind)), packets(count)));
+            rows.push((format!("names of {}", name_of_kind(kind)), count.to_string()));
         }
         let FlowCounts { dropped, gave_up, no_room } = self.flows.unwrap_or_default();
         let of_flows = [
@@ -463,7 +470,10 @@ impl Report for DomainsReport {
         let found = self.found();
         for &(number, count) in found.iter().take(SHOWN) {
             let (file, line) = self.names.line(number);
-            rows.push((format!("{}:{line}: {}", file.name, self.names.text(number)), packets(count)));
+            rows.push((
+                format!("{}:{line}: {}", file.name, self.names.text(number)),
+                format!("{count} names"),
+            ));
         }
         if found.len() > SHOWN {
             rows.push((format!("and {} more lines", found.len() - SHOWN), String::new()));

@@ -1,33 +1,40 @@
 //! Names of the packets of a batch, which are looked up together.
 
 use packetloom_domains::Match;
-use packetloom_names::Name;
+use packetloom_names::{Name, NameKind};
 
 use super::{Names, looked_up};
 
-/// Names of packets, in their order.
+/// Names of packets, in their order, those of a packet side by side.
 #[derive(Debug, Default)]
 pub(super) struct NamesInBatch {
     names: Vec<(u32, Name)>,
-    /// Kept for the next batch.
+    /// Kept for the next batch: what was decided about the names, and those of a packet.
     matches: Vec<Option<Match>>,
+    of_packet: Vec<(NameKind, Option<Match>)>,
 }
 
 impl NamesInBatch {
-    /// Adds the name of a packet.
+    /// Adds a name of a packet.
     pub(super) fn push(&mut self, frame: u32, name: Name) {
         self.names.push((frame, name));
     }
 
-    /// Hands out each packet's name and the line that decides about it, and has no names then.
-    pub(super) fn decide(&mut self, names: &Names, mut take: impl FnMut(u32, Name, Option<Match>)) {
-        let Self { names: all, matches } = self;
+    /// Hands out each packet, with the kinds of its names and what decides about them, and has no names then.
+    pub(super) fn decide(&mut self, names: &Names, mut take: impl FnMut(u32, &[(NameKind, Option<Match>)])) {
+        let Self { names: all, matches, of_packet } = self;
         let texts: Vec<_> = all.iter().map(|(_, name)| looked_up(name)).collect();
         matches.clear();
         matches.resize(texts.len(), None);
         names.set.lookup_batch(&texts, matches);
-        for ((frame, name), &found) in all.drain(..).zip(&*matches) {
-            take(frame, name, found);
+        let mut matches = &matches[..];
+        for packet in all.chunk_by(|a, b| a.0 == b.0) {
+            let (own, rest) = matches.split_at(packet.len());
+            matches = rest;
+            of_packet.clear();
+            of_packet.extend(packet.iter().zip(own).map(|((_, name), &found)| (name.kind, found)));
+            take(packet[0].0, of_packet);
         }
+        all.clear();
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use packetloom_names::{Name, Watch};
+use packetloom_names::Name;
 use packetloom_packet::{DropReason, Role, Verdict};
 
 use super::{DomainsReport, FlowCounts, Names, drops_flow};
@@ -16,22 +16,25 @@ pub(super) struct DomainsOracle {
     names: Arc<Names>,
     report: DomainsReport,
     /// What the last packet is logged for.
-    logged: Option<u32>,
+    logged: Vec<u32>,
 }
 
 impl DomainsOracle {
     pub(super) fn new(names: Arc<Names>) -> Self {
-        Self { report: DomainsReport::new(Arc::clone(&names)), names, logged: None }
+        Self { report: DomainsReport::new(Arc::clone(&names)), names, logged: Vec::new() }
     }
 
-    /// Judges a packet by its name.
-    fn judge(&mut self, packet: &mut OraclePacket, name: Option<&Name>) -> Verdict {
-        self.logged = None;
-        let Some(line) = name.and_then(|name| self.report.blocks(name)) else { return Verdict::Pass };
-        let settings = &self.names.settings;
-        if self.names.is_handed_out(line) {
-            self.logged = Some(line);
+    /// Judges a packet by its names.
+    fn judge(&mut self, packet: &mut OraclePacket, found: &[Name]) -> Verdict {
+        self.logged.clear();
+        let decided: Vec<_> = found.iter().map(|name| self.names.decide(name)).collect();
+        let mut lines = Vec::new();
+        if !self.report.count(&decided, &mut lines) {
+            return Verdict::Pass;
         }
+        lines.retain(|&line| self.names.is_handed_out(line));
+        self.logged = lines;
+        let settings = &self.names.settings;
         if let Some(mark) = settings.mark {
             packet.mark = mark;
         }
@@ -39,19 +42,17 @@ impl DomainsOracle {
     }
 }
 
-/// The name in a packet by itself.
-fn alone(packet: &OraclePacket) -> Option<Name> {
-    payload_of_oracle(packet)?.alone::<Watch>(())
-}
-
 impl Oracle for DomainsOracle {
     fn step(&mut self, packet: &mut OraclePacket) -> Verdict {
-        let name = alone(packet);
-        self.judge(packet, name.as_ref())
+        let mut found = Vec::new();
+        if let Some(payload) = payload_of_oracle(packet) {
+            payload.each_name(|name| found.push(name));
+        }
+        self.judge(packet, &found)
     }
 
     fn logged(&self) -> &[u32] {
-        self.logged.as_slice()
+        &self.logged
     }
 
     fn report(&self) -> Box<dyn Report> {
@@ -86,14 +87,19 @@ impl FlowOracle for FlowsOracle {
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         if self.watches.is_dropped(flow.life) {
-            self.alone.logged = None;
+            self.alone.logged.clear();
             self.alone.report.flows.get_or_insert_default().dropped += 1;
             return Verdict::Drop(DropReason::Domains);
         }
-        let name = self.watches.follow(packet, flow).found;
-        let verdict = self.alone.judge(packet, name.as_ref());
+        let first = self.watches.follow(packet, flow);
+        let kind = first.kind();
+        let mut found = Vec::from_iter(first.found);
+        if let Some(payload) = payload_of_oracle(packet) {
+            payload.each_later_name(&kind, |name| found.push(name));
+        }
+        let verdict = self.alone.judge(packet, &found);
         let protocol = packet.ip.as_ref().map_or(0, |ip| ip.protocol);
-        if !verdict.is_pass() && name.is_some_and(|name| drops_flow(protocol, name.kind)) {
+        if !verdict.is_pass() && found.iter().all(|name| drops_flow(protocol, name.kind)) {
             self.watches.drop_flow(flow.life);
         }
         verdict

@@ -5,13 +5,15 @@
 
 use std::sync::Arc;
 
+use packetloom_domains::Match;
+use packetloom_names::{Name, NameKind};
 use packetloom_packet::{Batch, DropReason, FlowKey, Verdict};
 
 use super::names_in_batch::NamesInBatch;
 use super::{DomainsReport, FlowCounts, Names, drops_flow};
 use crate::alerts::Action;
 use crate::flows::{End, FlowFunction, Flows, StateAt, Visit};
-use crate::watches::{Followed, Watches};
+use crate::watches::{Followed, Watches, payload_of};
 use crate::{Logged, Records, Report};
 
 pub(super) struct DomainsPerFlow {
@@ -22,6 +24,9 @@ pub(super) struct DomainsPerFlow {
     logged: Vec<Logged>,
     /// Names that are nothing to later packets.
     by_themselves: NamesInBatch,
+    /// Kept for the next packet: what decides about its names, and the lines that block some.
+    decided: Vec<(NameKind, Option<Match>)>,
+    blocking: Vec<u32>,
     /// Frames that get the mark.
     matched: Vec<u32>,
 }
@@ -35,6 +40,8 @@ impl DomainsPerFlow {
             watches: Watches::default(),
             logged: Vec::new(),
             by_themselves: NamesInBatch::default(),
+            decided: Vec::new(),
+            blocking: Vec::new(),
             matched: Vec::new(),
         }
     }
@@ -46,7 +53,7 @@ impl FlowFunction for DomainsPerFlow {
     }
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
-        let Self { at, names, watches, report, logged, by_themselves, matched } = self;
+        let Self { at, names, watches, report, logged, by_themselves, decided, blocking, matched } = self;
         let settings = &names.settings;
         let verdict = settings.action.verdict(DropReason::Domains);
         matched.clear();
@@ -55,26 +62,38 @@ impl FlowFunction for DomainsPerFlow {
                 report.flows.get_or_insert_default().dropped += 1;
                 return Verdict::Drop(DropReason::Domains);
             }
-            let Some(name) = watches.follow(&packet, followed).found else { return Verdict::Pass };
-            if !drops_flow(packet.transport().protocol, name.kind) {
-                by_themselves.push(packet.frame, name);
+            let first = watches.follow(&packet, followed);
+            let kind = first.kind();
+            let is_by_itself = kind.found.is_some_and(|kind| !drops_flow(packet.transport().protocol, kind));
+            decided.clear();
+            let mut take = |name: Name| {
+                if is_by_itself {
+                    by_themselves.push(packet.frame, name);
+                } else {
+                    decided.push(names.decide(&name));
+                }
+            };
+            first.found.into_iter().for_each(&mut take);
+            if let Some(payload) = payload_of(&packet) {
+                payload.each_later_name(&kind, take);
+            }
+            if !report.count(decided, blocking) {
                 return Verdict::Pass;
             }
-            let Some(line) = report.blocks(&name) else { return Verdict::Pass };
-            if names.is_handed_out(line) {
-                logged.push(Logged { frame: packet.frame, rule: line });
-            }
+            let handed_out = blocking.iter().filter(|&&line| names.is_handed_out(line));
+            logged.extend(handed_out.map(|&rule| Logged { frame: packet.frame, rule }));
             matched.push(packet.frame);
             if settings.action == Action::Drop {
                 watches.drop_flow(followed);
             }
             verdict
         });
-        by_themselves.decide(names, |frame, name, decided| {
-            let Some(line) = report.count(name.kind, decided) else { return };
-            if names.is_handed_out(line) {
-                logged.push(Logged { frame, rule: line });
+        by_themselves.decide(names, |frame, decided| {
+            if !report.count(decided, blocking) {
+                return;
             }
+            let handed_out = blocking.iter().filter(|&&line| names.is_handed_out(line));
+            logged.extend(handed_out.map(|&rule| Logged { frame, rule }));
             matched.push(frame);
             batch.judge().0[frame as usize] = verdict;
         });

@@ -129,14 +129,17 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// With the records in an order of their own.
+    /// With the records in an order that all that they have decides.
     fn sorted(mut self) -> Self {
         let half = |half: &HalfFlow| (half.first, half.last, half.packets, half.bytes, half.tcp_flags);
-        self.records.sort_unstable_by_key(|record| {
+        let key = |record: &FlowRecord| {
             let ends = (record.source, record.source_port, record.destination, record.destination_port);
-            let halves = (half(&record.forward), half(&record.reverse));
-            (ends, record.protocol, halves, record.end_reason as u8, vlans_of(record))
-        });
+            (ends, record.protocol, half(&record.forward), half(&record.reverse))
+        };
+        // Few are equal so far: such as those of ICMP of other kinds, or of one VLAN beside another.
+        let in_full = |record: &FlowRecord| format!("{record:?}");
+        self.records
+            .sort_unstable_by(|a, b| key(a).cmp(&key(b)).then_with(|| in_full(a).cmp(&in_full(b))));
         self
     }
 }
