@@ -2,9 +2,10 @@
 //! for memory, and branches as little as can be.
 
 use crate::Match;
+use crate::filter::BLOCK;
 use crate::index::{Item, Kind};
 use crate::matcher::{Matcher, Part, Report};
-use crate::scan::{AllPassed, Passed};
+use crate::scan::{Passed, Place};
 use crate::windows::around;
 
 /// What is searched.
@@ -38,18 +39,36 @@ impl<T: Copy + Default> Room<T> {
         self.len += usize::from(is_wanted);
     }
 
-    fn clear(&mut self) {
+    /// The room behind the values, whose first ones [`advance`](Self::advance) makes such.
+    #[inline(always)]
+    pub(crate) fn space(&mut self) -> &mut [T] {
+        &mut self.all[self.len..]
+    }
+
+    /// So many values more were written.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.len += count;
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
-    fn values(&self) -> &[T] {
+    #[inline(always)]
+    pub(crate) fn values(&self) -> &[T] {
         &self.all[..self.len]
     }
 }
 
 /// A place of a text, and the bytes around it, folded.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct Around {
     text: u32,
     at: u32,
     around: u64,
@@ -87,12 +106,18 @@ struct Candidate {
 /// What is kept for the next time.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
-    places: Room<Place>,
+    places: Room<Around>,
     keys: Room<Key>,
     hits: Vec<Hit>,
     candidates: Vec<Candidate>,
     /// Texts that have a match already, where one is enough.
     is_matched: Vec<bool>,
+}
+
+#[inline(always)]
+fn around_of(texts: &[&[u8]], Place { text, at }: Place, fold: u8) -> Around {
+    let fold = u64::from_ne_bytes([fold; 8]);
+    Around { text, at, around: around(texts[text as usize], at as usize) | fold }
 }
 
 const ON_GRID: &[Kind] = &[Kind::Both, Kind::Before, Kind::After];
@@ -104,52 +129,38 @@ impl Lookup {
         self.is_matched.resize(texts, false);
     }
 
-    /// Looks up all that passed, and forgets it.
+    /// Looks up all that passed.
     pub(crate) fn run(
         &mut self,
         matcher: &Matcher,
         texts: Texts<'_>,
         report: Report,
-        passed: &mut AllPassed,
+        passed: &Passed,
         matches: &mut Vec<Match>,
     ) {
-        let AllPassed { sparse, dense, short } = passed;
-        self.expand(sparse, 4, texts.bytes, matcher.fold, |_| true);
-        self.find(matcher, texts, report, ON_GRID, matches);
-        if matcher.dense.is_some() {
-            self.expand(dense, 4, texts.bytes, matcher.fold, |_| true);
-            self.find(matcher, texts, report, &[Kind::Window], matches);
+        for (windows, kinds) in [(&passed.sparse, ON_GRID), (&passed.dense, &[Kind::Window])] {
+            self.places.clear();
+            self.places.reserve(windows.len());
+            for &window in windows.values() {
+                self.places.push_if(true, around_of(texts.bytes, passed.place(window), matcher.fold));
+            }
+            self.find(matcher, texts, report, kinds, matches);
         }
         if let Some(classes) = &matcher.classes {
-            self.expand(short, 1, texts.bytes, matcher.fold, |around| classes.may_begin(around >> 16));
+            self.places.clear();
+            for begins in passed.short.values() {
+                let block = passed.blocks.values()[begins.block as usize];
+                let mut mask = begins.mask;
+                self.places.reserve(BLOCK);
+                while mask != 0 {
+                    let place = Place { at: block.at + mask.trailing_zeros(), ..block };
+                    let around = around_of(texts.bytes, place, matcher.fold);
+                    self.places.push_if(classes.may_begin(around.around >> 16), around);
+                    mask &= mask - 1;
+                }
+            }
             self.find(matcher, texts, report, &matcher.lengths, matches);
         }
-    }
-
-    /// Makes places of bits, each of which stands for `stride` bytes: those for which `keep` is true.
-    #[inline(always)]
-    fn expand(
-        &mut self,
-        passed: &mut Passed,
-        stride: u32,
-        texts: &[&[u8]],
-        fold: u8,
-        keep: impl Fn(u64) -> bool,
-    ) {
-        let fold = u64::from_ne_bytes([fold; 8]);
-        self.places.clear();
-        for of_block in passed.values() {
-            let text = texts[of_block.text as usize];
-            let mut mask = of_block.mask;
-            self.places.reserve(64);
-            while mask != 0 {
-                let at = of_block.at + mask.trailing_zeros() * stride;
-                let around = around(text, at as usize) | fold;
-                self.places.push_if(keep(around), Place { text: of_block.text, at, around });
-                mask &= mask - 1;
-            }
-        }
-        passed.clear();
     }
 
     /// Finds the matches whose windows begin at the places.
@@ -166,7 +177,7 @@ impl Lookup {
         keys.clear();
         keys.reserve(places.len * kinds.len() + 1);
         for (kind, of_kind) in kinds.iter().enumerate() {
-            for &Place { text, at, around } in places.values() {
+            for &Around { text, at, around } in places.values() {
                 let hash = of_kind.hash(around);
                 keys.push_if(index.may_have(hash), Key { text, at, hash, kind });
             }

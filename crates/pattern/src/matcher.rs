@@ -93,7 +93,7 @@ impl Matcher {
         let filter =
             |windows: &[_]| (!windows.is_empty()).then(|| plan.allow(Filter::new(windows.len()), windows));
         let (sparse, dense) = (filter(&plan.sparse), filter(&plan.dense));
-        let (classes, lengths) = shape.classes(&patterns);
+        let (classes, lengths) = shape.classes(&patterns, isa);
         let (fold, index) = (plan.fold, Index::new(plan.keys));
         Self { isa, patterns, fold, sparse, dense, classes, lengths, index }
     }
@@ -127,7 +127,7 @@ impl Matcher {
 
     fn run(&self, texts: Texts<'_>, report: Report, scratch: &mut Scratch, matches: &mut Vec<Match>) {
         assert!(texts.bytes.iter().all(|text| text.len() <= Self::MAX_TEXT), "a text of 4 GiB");
-        self.isa.run(Scan { matcher: self, texts, report, scratch, matches });
+        self.isa.run_on_bytes(Scan { matcher: self, texts, report, scratch, matches });
     }
 
     /// What was compiled.

@@ -1,5 +1,7 @@
 //! By which windows each pattern of a set is looked for.
 
+use packetloom_simd::Isa;
+
 use crate::Patterns;
 use crate::classes::Classes;
 use crate::filter::Filter;
@@ -31,14 +33,15 @@ impl Shape {
         Self { fold: fold_of(patterns), whole_below, sparse, dense, whole }
     }
 
-    /// Where patterns may begin that are looked for as a whole, if there are such, and which lengths they have, ascending.
-    pub(crate) fn classes(&self, patterns: &Patterns) -> (Option<Classes>, Vec<Kind>) {
+    /// Where patterns may begin that are looked for as a whole, if there are such, and which lengths they have, ascending. Classes are exact
+    /// or products, as the instruction set has them: they are not stored.
+    pub(crate) fn classes(&self, patterns: &Patterns, isa: Isa) -> (Option<Classes>, Vec<Kind>) {
         let whole = patterns.iter().filter(|pattern| pattern.bytes.len() < self.whole_below);
         let whole: Vec<_> = whole.map(|pattern| folded(pattern.bytes, self.fold)).collect();
         let mut lengths: Vec<_> = whole.iter().map(|bytes| Kind::Whole(bytes.len() as u8)).collect();
         lengths.sort_unstable();
         lengths.dedup();
-        ((!whole.is_empty()).then(|| Classes::new(&whole)), lengths)
+        ((!whole.is_empty()).then(|| Classes::new(&whole, isa.has_exact_classes())), lengths)
     }
 }
 

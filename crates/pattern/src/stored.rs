@@ -287,7 +287,7 @@ impl Matcher {
         if from.from.read(&mut [0])? != 0 {
             return Err(Unusable::Damaged("bytes behind its end"));
         }
-        let (classes, lengths) = shape.classes(&patterns);
+        let (classes, lengths) = shape.classes(&patterns, isa);
         Ok(Self { isa, patterns, fold: shape.fold, sparse, dense, classes, lengths, index })
     }
 }

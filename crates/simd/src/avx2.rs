@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Line, LongLine, Simd};
+use super::{ByteClasses, Kernel, Line, LongLine, Simd};
 
 /// Proof that the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
 #[derive(Clone, Copy)]
@@ -83,6 +83,16 @@ impl Simd for Avx2 {
         let from = &from[..LANES * 4];
         // SAFETY: see above; 32 bytes are read.
         unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+    }
+
+    const LOADS_RESTS: bool = false;
+
+    #[inline(always)]
+    fn load_rest(self, from: &[u8]) -> __m256i {
+        let mut bytes = [0; LANES * 4];
+        let len = from.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&from[..len]);
+        self.load_bytes(&bytes)
     }
 
     #[inline(always)]
@@ -204,8 +214,17 @@ impl Simd for Avx2 {
         }
     }
 
+    type Classes<'a> = &'a ByteClasses;
+
+    const CLASSES_ARE_EXACT: bool = false;
+
     #[inline(always)]
-    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: __m256i) -> __m256i {
+    fn load_classes(self, table: &ByteClasses) -> &ByteClasses {
+        table
+    }
+
+    #[inline(always)]
+    fn classes(self, ByteClasses { low, high, .. }: &ByteClasses, bytes: __m256i) -> __m256i {
         // SAFETY: see above; the tables are 32 and 8 bytes.
         unsafe {
             let rows = _mm256_broadcastsi128_si256(_mm_loadl_epi64(high.as_ptr().cast()));

@@ -3,23 +3,38 @@
 use std::arch::x86_64::*;
 
 use super::avx2::Avx2;
-use super::{Kernel, Line, LongLine, Simd};
+use super::{ByteClasses, Kernel, Line, LongLine, Simd};
 
-/// Proof that the processor has AVX-512 F, BW, CD, DQ and VL, and what [`Avx2`] proves.
+/// Proof that the processor has AVX-512 F, BW, CD, DQ and VL, and what [`Avx2`] proves; and VBMI, if it says so.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const HAS_VBMI: bool>(());
 
 /// Runs a kernel with it.
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Avx512(()))
+    kernel.run(Avx512::<false>(()))
+}
+
+/// Runs a kernel with it, and with permutations of bytes.
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt,popcnt"
+)]
+pub(super) fn run_on_bytes<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512::<true>(()))
 }
 
 const LANES: usize = 16;
 
+/// A table of classes; where the processor has VBMI, the exact one in two vectors.
+#[derive(Clone, Copy)]
+pub(super) struct ClassTable<'a> {
+    table: &'a ByteClasses,
+    exact: (__m512i, __m512i),
+}
+
 // SAFETY of every block below: the token proves that the processor has AVX-512; pointers are of slices whose length was
 // checked by indexing.
-impl Simd for Avx512 {
+impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
     const LANES: usize = LANES;
     type V = __m512i;
 
@@ -48,6 +63,14 @@ impl Simd for Avx512 {
         let from = &from[..LANES * 4];
         // SAFETY: see above; 64 bytes are read.
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    const LOADS_RESTS: bool = true;
+
+    #[inline(always)]
+    fn load_rest(self, from: &[u8]) -> __m512i {
+        // SAFETY: see above; bytes behind the slice are masked out, and those are not read.
+        unsafe { _mm512_maskz_loadu_epi8(_bzhi_u64(u64::MAX, from.len().min(64) as u32), from.as_ptr().cast()) }
     }
 
     #[inline(always)]
@@ -161,8 +184,22 @@ impl Simd for Avx512 {
         }
     }
 
+    type Classes<'a> = ClassTable<'a>;
+
+    const CLASSES_ARE_EXACT: bool = HAS_VBMI;
+
     #[inline(always)]
-    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: __m512i) -> __m512i {
+    fn load_classes(self, table: &ByteClasses) -> ClassTable<'_> {
+        let (first, second) = table.exact.split_at(64);
+        ClassTable { table, exact: (self.load_bytes(first), self.load_bytes(second)) }
+    }
+
+    #[inline(always)]
+    fn classes(self, ClassTable { table: ByteClasses { low, high, .. }, exact }: ClassTable<'_>, bytes: __m512i) -> __m512i {
+        if HAS_VBMI {
+            // SAFETY: the token proves that the processor has VBMI.
+            return unsafe { _mm512_permutex2var_epi8(exact.0, bytes, exact.1) };
+        }
         // SAFETY: see above; the tables are 32 and 8 bytes.
         unsafe {
             let rows = _mm512_broadcast_i32x4(_mm_loadl_epi64(high.as_ptr().cast()));

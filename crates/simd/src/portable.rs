@@ -1,6 +1,6 @@
 //! Arrays, as the compiler makes of them what the target has.
 
-use super::{Line, LongLine, Simd};
+use super::{ByteClasses, Line, LongLine, Simd};
 
 /// Eight words: two 128-bit vectors where there are such.
 #[derive(Clone, Copy)]
@@ -52,6 +52,16 @@ impl Simd for Portable {
     fn load_bytes(self, from: &[u8]) -> Words {
         let (words, _) = from[..LANES * 4].as_chunks();
         std::array::from_fn(|lane| u32::from_le_bytes(words[lane]))
+    }
+
+    const LOADS_RESTS: bool = false;
+
+    #[inline(always)]
+    fn load_rest(self, from: &[u8]) -> Words {
+        let mut bytes = [0; LANES * 4];
+        let len = from.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&from[..len]);
+        self.load_bytes(&bytes)
     }
 
     #[inline(always)]
@@ -142,8 +152,17 @@ impl Simd for Portable {
         mask_of(each(low, high, |low, high| (low | high) & 1).map(|set| set == 0))
     }
 
+    type Classes<'a> = &'a ByteClasses;
+
+    const CLASSES_ARE_EXACT: bool = false;
+
     #[inline(always)]
-    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: Words) -> Words {
+    fn load_classes(self, table: &ByteClasses) -> &ByteClasses {
+        table
+    }
+
+    #[inline(always)]
+    fn classes(self, ByteClasses { low, high, .. }: &ByteClasses, bytes: Words) -> Words {
         let class = |byte: u8| low[usize::from(byte & 31)] & high[usize::from(byte >> 5)];
         bytes.map(|word| u32::from_le_bytes(word.to_le_bytes().map(class)))
     }

@@ -28,7 +28,7 @@ fn each_length_is_found_at_each_place_of_a_text() {
             .map(|(before, after)| [&vec![b'x'; before][..], pattern, &vec![0; after]].concat())
             .collect();
         let texts: Vec<_> = texts.iter().map(|text| &text[..]).collect();
-        for isa in Isa::all_available() {
+        for isa in Isa::all_for_bytes() {
             let found = find(&Matcher::with(patterns.clone(), isa, &[]), &texts, Report::All);
             let expected: Vec<_> = texts
                 .iter()
