@@ -95,18 +95,21 @@ impl FilterView<'_> {
         word & (0xffff | 1 << (16 + u32::from(behind & NIBBLE))) == 0
     }
 
-    /// The windows of a block that are let through, as so many bits from the `LANES`-th part of the block on; they begin at every fourth byte
-    /// from `shift` behind [`FIRST`] on.
+    /// The windows of a block that are let through, a bit each; they begin at every fourth byte from `shift` behind [`FIRST`] on.
     #[inline(always)]
-    pub(crate) fn pass<S: Simd, B: Block<S>>(self, simd: S, block: B, first: usize, shift: usize) -> u32 {
-        let at = first * 4 + shift;
-        // Words that begin with the byte in front, with the window, and with its third byte: that behind it is the third of these.
-        let before = block.load(simd, at);
-        let window = block.load(simd, at + FIRST);
-        let behind = block.load(simd, at + FIRST + 2);
-        let hash = simd.mul(window, simd.splat(MULTIPLIER));
-        let words = simd.gather(self.words, simd.shr(hash, self.shift));
-        simd.nibbles_clear(words, before, behind)
+    pub(crate) fn pass<S: Simd, B: Block<S>>(self, simd: S, block: B, shift: usize) -> u64 {
+        let mut mask = 0;
+        for first in (0..BLOCK / 4).step_by(S::LANES) {
+            let at = first * 4 + shift;
+            // Words that begin with the byte in front, with the window, and with its third byte: that behind it is the third of these.
+            let before = block.load(simd, at);
+            let window = block.load(simd, at + FIRST);
+            let behind = block.load(simd, at + FIRST + 2);
+            let hash = simd.mul(window, simd.splat(MULTIPLIER));
+            let words = simd.gather_top(self.words, hash);
+            mask |= simd.nibbles_clear(words, before, behind) << first;
+        }
+        mask.into()
     }
 }
 
@@ -116,13 +119,31 @@ pub(crate) trait Block<S: Simd>: Copy {
     fn load(self, simd: S, at: usize) -> S::V;
 }
 
-/// A block behind whose beginning there are [`READ`] bytes; what is set in every word of it, where there is such.
+/// A block that is loaded as it is needed; what is set in every word of it, where there is such.
 #[derive(Clone, Copy)]
-pub(crate) struct Whole<'a, S: Simd>(pub(crate) &'a [u8; READ], pub(crate) Option<S::V>);
+pub(crate) struct InMemory<'a, S: Simd>(pub(crate) &'a [u8; READ], pub(crate) Option<S::V>);
 
-/// A block behind whose beginning there are only these bytes.
+/// A block of one vector, from its first four bytes on.
 #[derive(Clone, Copy)]
-pub(crate) struct Rest<'a, S: Simd>(pub(crate) &'a [u8], pub(crate) Option<S::V>);
+pub(crate) struct Loaded<'a, S: Simd> {
+    shifted: [S::V; 4],
+    /// What is behind its beginning, however few bytes.
+    bytes: &'a [u8],
+    fold: Option<S::V>,
+}
+
+impl<'a, S: Simd> Loaded<'a, S> {
+    #[inline(always)]
+    pub(crate) fn new(simd: S, block: &'a [u8; READ], fold: Option<S::V>) -> Self {
+        Self { shifted: simd.load_shifted(block), bytes: block, fold }
+    }
+
+    /// Of fewer bytes.
+    #[inline(always)]
+    pub(crate) fn rest(simd: S, bytes: &'a [u8], fold: Option<S::V>) -> Self {
+        Self { shifted: simd.load_shifted_rest(bytes), bytes, fold }
+    }
+}
 
 #[inline(always)]
 fn folded<S: Simd>(simd: S, bytes: S::V, fold: Option<S::V>) -> S::V {
@@ -132,16 +153,20 @@ fn folded<S: Simd>(simd: S, bytes: S::V, fold: Option<S::V>) -> S::V {
     }
 }
 
-impl<S: Simd> Block<S> for Whole<'_, S> {
+impl<S: Simd> Block<S> for InMemory<'_, S> {
     #[inline(always)]
     fn load(self, simd: S, at: usize) -> S::V {
         folded(simd, simd.load_bytes(&self.0[at..]), self.1)
     }
 }
 
-impl<S: Simd> Block<S> for Rest<'_, S> {
+impl<S: Simd> Block<S> for Loaded<'_, S> {
     #[inline(always)]
     fn load(self, simd: S, at: usize) -> S::V {
-        folded(simd, simd.load_rest(self.0.get(at..).unwrap_or_default()), self.1)
+        let bytes = match self.shifted.get(at) {
+            Some(&bytes) => bytes,
+            None => simd.load_rest(&self.bytes[at.min(self.bytes.len())..]),
+        };
+        folded(simd, bytes, self.fold)
     }
 }

@@ -2,10 +2,9 @@
 //! for memory, and branches as little as can be.
 
 use crate::Match;
-use crate::filter::BLOCK;
 use crate::index::{Item, Kind};
 use crate::matcher::{Matcher, Part, Report};
-use crate::scan::{Passed, Place};
+use crate::scan::{AllPassed, Passed, Places};
 use crate::windows::around;
 
 /// What is searched.
@@ -114,12 +113,6 @@ pub(crate) struct Lookup {
     is_matched: Vec<bool>,
 }
 
-#[inline(always)]
-fn around_of(texts: &[&[u8]], Place { text, at }: Place, fold: u8) -> Around {
-    let fold = u64::from_ne_bytes([fold; 8]);
-    Around { text, at, around: around(texts[text as usize], at as usize) | fold }
-}
-
 const ON_GRID: &[Kind] = &[Kind::Both, Kind::Before, Kind::After];
 
 impl Lookup {
@@ -129,38 +122,56 @@ impl Lookup {
         self.is_matched.resize(texts, false);
     }
 
-    /// Looks up all that passed.
+    /// Looks up all that passed, and forgets it.
     pub(crate) fn run(
         &mut self,
         matcher: &Matcher,
         texts: Texts<'_>,
         report: Report,
-        passed: &Passed,
+        passed: &mut AllPassed,
         matches: &mut Vec<Match>,
     ) {
-        for (windows, kinds) in [(&passed.sparse, ON_GRID), (&passed.dense, &[Kind::Window])] {
-            self.places.clear();
-            self.places.reserve(windows.len());
-            for &window in windows.values() {
-                self.places.push_if(true, around_of(texts.bytes, passed.place(window), matcher.fold));
-            }
-            self.find(matcher, texts, report, kinds, matches);
+        let AllPassed { sparse, dense, short } = passed;
+        self.expand(sparse, 4, texts.bytes, matcher.fold, |_| true);
+        self.find(matcher, texts, report, ON_GRID, matches);
+        if matcher.dense.is_some() {
+            self.expand(dense, 4, texts.bytes, matcher.fold, |_| true);
+            self.find(matcher, texts, report, &[Kind::Window], matches);
         }
         if let Some(classes) = &matcher.classes {
-            self.places.clear();
-            for begins in passed.short.values() {
-                let block = passed.blocks.values()[begins.block as usize];
-                let mut mask = begins.mask;
-                self.places.reserve(BLOCK);
-                while mask != 0 {
-                    let place = Place { at: block.at + mask.trailing_zeros(), ..block };
-                    let around = around_of(texts.bytes, place, matcher.fold);
-                    self.places.push_if(classes.may_begin(around.around >> 16), around);
-                    mask &= mask - 1;
-                }
-            }
+            self.expand(short, 1, texts.bytes, matcher.fold, |around| classes.may_begin(around >> 16));
             self.find(matcher, texts, report, &matcher.lengths, matches);
         }
+    }
+
+    /// Makes places of bits, each of which stands for `stride` bytes: those for which `keep` is true.
+    #[inline(always)]
+    fn expand(
+        &mut self,
+        passed: &mut Passed,
+        stride: u32,
+        texts: &[&[u8]],
+        fold: u8,
+        keep: impl Fn(u64) -> bool,
+    ) {
+        let fold = u64::from_ne_bytes([fold; 8]);
+        let count: usize = passed.values().iter().map(|places| places.mask.count_ones() as usize).sum();
+        self.places.clear();
+        self.places.reserve(count + 1);
+        // The bits of all masks one after another, without a branch for each mask.
+        passed.push_if(true, Places::default());
+        let (all, mut from) = (passed.values(), 0);
+        let mut mask = all[0].mask;
+        for _ in 0..count {
+            let Places { text, at, .. } = all[from];
+            let at = at + mask.trailing_zeros() * stride;
+            let around = around(texts[text as usize], at as usize) | fold;
+            self.places.push_if(keep(around), Around { text, at, around });
+            mask &= mask - 1;
+            from += usize::from(mask == 0);
+            mask = if mask == 0 { all[from].mask } else { mask };
+        }
+        passed.clear();
     }
 
     /// Finds the matches whose windows begin at the places.

@@ -4,7 +4,7 @@ use packetloom_simd::{Kernel, Simd};
 
 use crate::Match;
 use crate::classes::{Classes, ClassesView};
-use crate::filter::{BLOCK, Block, FIRST, Filter, FilterView, READ, Rest, Whole};
+use crate::filter::{BLOCK, Block, FIRST, Filter, FilterView, InMemory, Loaded, READ};
 use crate::lookup::{Lookup, Room, Texts};
 use crate::matcher::{Matcher, Report};
 
@@ -14,64 +14,33 @@ const PART: usize = 1024;
 /// What a scan keeps for the next one, so that it allocates nothing.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    passed: Passed,
+    passed: AllPassed,
     lookup: Lookup,
     end: End,
 }
 
-/// Blocks of texts, and what each filter let through of them.
+/// What each filter let through.
 #[derive(Debug, Default)]
-pub(crate) struct Passed {
-    pub(crate) blocks: Room<Place>,
+pub(crate) struct AllPassed {
     /// Windows on the grid.
-    pub(crate) sparse: Room<Window>,
+    pub(crate) sparse: Passed,
     /// Windows at every byte.
-    pub(crate) dense: Room<Window>,
+    pub(crate) dense: Passed,
     /// Where short patterns may begin.
-    pub(crate) short: Room<Begins>,
+    pub(crate) short: Passed,
 }
 
-/// A place of a text: the text's number, and that of the byte.
+/// Places of a block that a filter let through.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct Places {
     pub(crate) text: u32,
     pub(crate) at: u32,
-}
-
-/// The number of a block, times [`BLOCK`], and how far behind its first window one begins.
-pub(crate) type Window = u32;
-
-/// Bytes of a block at which something may begin.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Begins {
-    pub(crate) block: u32,
     /// A bit each.
     pub(crate) mask: u64,
 }
 
-impl Passed {
-    fn reserve(&mut self, matcher: &Matcher) {
-        // One that is written without being kept; of windows, a vector of them.
-        self.blocks.reserve(PART + 1);
-        self.short.reserve(PART + 1);
-        self.sparse.reserve(if matcher.sparse.is_some() { (PART + 1) * BLOCK / 4 } else { 0 });
-        self.dense.reserve(if matcher.dense.is_some() { (PART + 1) * BLOCK } else { 0 });
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.blocks.clear();
-        self.sparse.clear();
-        self.dense.clear();
-        self.short.clear();
-    }
-
-    /// A place of a text.
-    #[inline(always)]
-    pub(crate) fn place(&self, window: Window) -> Place {
-        let Place { text, at } = self.blocks.values()[window as usize / BLOCK];
-        Place { text, at: at.wrapping_add(FIRST as u32 + window % BLOCK as u32) }
-    }
-}
+/// What a filter let through.
+pub(crate) type Passed = Room<Places>;
 
 pub(crate) struct Scan<'a> {
     pub(crate) matcher: &'a Matcher,
@@ -87,7 +56,11 @@ impl Kernel for Scan<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         self.scratch.lookup.start(self.texts.bytes.len());
-        self.scratch.passed.reserve(self.matcher);
+        // One of each block, one more of a text's first window, and one that is written without being kept.
+        let AllPassed { sparse, dense, short } = &mut self.scratch.passed;
+        sparse.reserve(PART + 1);
+        dense.reserve(5 * PART + 1);
+        short.reserve(PART + 1);
         // A copy of the code without folding, which most sets do without.
         match self.matcher.fold {
             0 => self.filter_all(simd, None),
@@ -106,58 +79,57 @@ struct Filters<'a, S: Simd> {
     fold: Option<S::V>,
 }
 
-/// How far behind the first window of a block those on the grid begin.
-static ON_GRID: [u32; BLOCK / 4] = {
-    let mut offsets = [0; _];
-    let mut at = 0;
-    while at < offsets.len() {
-        offsets[at] = 4 * at as u32;
-        at += 1;
+/// Where a filter writes what it lets through.
+struct Writer<'a> {
+    to: &'a mut [Places],
+    len: usize,
+}
+
+impl<'a> Writer<'a> {
+    #[inline(always)]
+    fn new(passed: &'a mut Passed) -> Self {
+        Self { to: passed.space(), len: 0 }
     }
-    offsets
-};
+
+    /// Without a branch: nearly all masks are 0, but not so that a processor could tell which.
+    #[inline(always)]
+    fn push(&mut self, text: u32, at: usize, mask: u64) {
+        self.to[self.len] = Places { text, at: at as u32, mask };
+        self.len += usize::from(mask != 0);
+    }
+}
+
+/// Where each filter does.
+struct Writers<'a> {
+    sparse: Writer<'a>,
+    dense: Writer<'a>,
+    short: Writer<'a>,
+}
 
 impl<S: Simd> Filters<'_, S> {
     /// Filters the block at a place of a text, of which there are so many bytes from there on.
     #[inline(always)]
-    fn filter<B: Block<S>>(&self, passed: &mut Passed, block: B, place: Place, len: usize) {
-        let number = passed.blocks.len() as u32;
-        passed.blocks.push_if(true, place);
+    fn filter<B: Block<S>>(&self, to: &mut Writers<'_>, block: B, text: u32, at: usize, len: usize) {
         if let Some(filter) = self.sparse {
-            self.windows(filter, &mut passed.sparse, block, number, 0, len);
+            let mask = filter.pass(self.simd, block, 0) & windows_within(len, FIRST);
+            to.sparse.push(text, at + FIRST, mask);
         }
         if let Some(filter) = self.dense {
             for shift in 0..4 {
-                self.windows(filter, &mut passed.dense, block, number, shift, len);
+                let mask = filter.pass(self.simd, block, shift) & windows_within(len, FIRST + shift);
+                to.dense.push(text, at + FIRST + shift, mask);
             }
         }
         if let Some(classes) = self.classes {
-            let mask = classes.pass(self.simd, block) & ones(len);
-            // Without a branch: nearly all masks are 0, but not so that a processor could tell which.
-            passed.short.push_if(mask != 0, Begins { block: number, mask });
+            to.short.push(text, at, classes.pass(self.simd, block) & ones(len));
         }
     }
+}
 
-    #[inline(always)]
-    fn windows<B: Block<S>>(
-        &self,
-        filter: FilterView<'_>,
-        passed: &mut Room<Window>,
-        block: B,
-        number: u32,
-        shift: usize,
-        len: usize,
-    ) {
-        // Windows that lie behind the end of a text are none.
-        let within = ones(len.saturating_sub(FIRST + shift) / 4);
-        let of_block = self.simd.splat(number * BLOCK as u32 + shift as u32);
-        for first in (0..BLOCK / 4).step_by(S::LANES) {
-            let mask = filter.pass(self.simd, block, first, shift) & (within >> first) as u32;
-            let windows = self.simd.add(self.simd.load(&ON_GRID[first..]), of_block);
-            let count = self.simd.compress(windows, mask, passed.space());
-            passed.advance(count);
-        }
-    }
+/// Of the windows from a place of a block on those that do not lie behind the end of the text, of which there are so many bytes.
+#[inline(always)]
+fn windows_within(len: usize, from: usize) -> u64 {
+    ones(len.saturating_sub(from) / 4)
 }
 
 /// So many bits from the lowest on, or all.
@@ -208,70 +180,73 @@ impl Scan<'_> {
         };
         // Matches from here on are not reduced yet.
         let mut first = self.matches.len();
-        for (number, text) in self.texts.bytes.iter().enumerate() {
-            let number = number as u32;
-            let mut at = 0;
-            loop {
-                at = self.filter(&filters, text, number, at);
-                if at >= text.len() {
-                    break;
-                }
-                first = self.look_up(first, number);
-            }
+        let (mut text, mut at) = (0, 0);
+        while text < self.texts.bytes.len() {
+            (text, at) = self.filter(&filters, text, at);
+            first = self.look_up(first, text as u32);
         }
-        self.look_up(first, self.texts.bytes.len() as u32);
     }
 
-    /// Filters a text from a place on; returns up to which.
+    /// Filters a part of the texts, from a place in one of them on; returns up to which.
     #[inline(always)]
-    fn filter<S: Simd>(&mut self, filters: &Filters<'_, S>, text: &[u8], number: u32, from: usize) -> usize {
-        let Scratch { passed, end, .. } = &mut *self.scratch;
-        // One block may be that of the first window.
-        let left = (PART - 1).saturating_sub(passed.blocks.len());
-        if from == 0
-            && left > 0
-            && let Some(filter) = filters.dense
+    fn filter<S: Simd>(&mut self, filters: &Filters<'_, S>, mut number: usize, mut at: usize) -> (usize, usize) {
+        let Scratch { passed: AllPassed { sparse, dense, short }, end, .. } = &mut *self.scratch;
+        let mut to = Writers { sparse: Writer::new(sparse), dense: Writer::new(dense), short: Writer::new(short) };
+        let mut left = PART * BLOCK;
+        while left > 0
+            && let Some(&text) = self.texts.bytes.get(number)
         {
-            // There is no byte in front of the first window, which the filter would test.
-            let window = passed.blocks.len() * BLOCK;
-            let may_begin = filter.may_begin(text, self.matcher.fold);
-            passed.blocks.push_if(may_begin, Place { text: number, at: 0u32.wrapping_sub(FIRST as u32) });
-            passed.dense.push_if(may_begin, window as u32);
-        }
-        let mut at = from;
-        let last = text.len().min(at + left * BLOCK);
-        while at < last
-            && let Some(block) = text[at..].first_chunk()
-        {
-            let place = Place { text: number, at: at as u32 };
-            filters.filter(passed, Whole(block, filters.fold), place, usize::MAX);
-            at += BLOCK;
-        }
-        if at < last {
-            if !S::LOADS_RESTS {
-                end.set(text);
+            let of_text = number as u32;
+            if let Some(filter) = filters.dense
+                && at == 0
+            {
+                // There is no byte in front of the first window, which the filter would test.
+                to.dense.push(of_text, 0, filter.may_begin(text, self.matcher.fold).into());
             }
-            while at < last {
-                let (place, rest) = (Place { text: number, at: at as u32 }, &text[at..]);
-                if S::LOADS_RESTS {
-                    filters.filter(passed, Rest(rest, filters.fold), place, rest.len());
+            let from = at;
+            let last = text.len().min(at + left);
+            while at < last
+                && let Some(block) = text[at..].first_chunk()
+            {
+                if S::SHIFTS_BYTES {
+                    let block = Loaded::new(filters.simd, block, filters.fold);
+                    filters.filter(&mut to, block, of_text, at, usize::MAX);
                 } else {
-                    let block = end.0[END - rest.len()..].first_chunk().expect("zeros behind the end");
-                    filters.filter(passed, Whole(block, filters.fold), place, rest.len());
+                    filters.filter(&mut to, InMemory(block, filters.fold), of_text, at, usize::MAX);
                 }
                 at += BLOCK;
             }
+            if at < last && !S::LOADS_RESTS {
+                end.set(text);
+            }
+            while at < last {
+                let rest = &text[at..];
+                if S::LOADS_RESTS {
+                    let block = Loaded::rest(filters.simd, rest, filters.fold);
+                    filters.filter(&mut to, block, of_text, at, rest.len());
+                } else {
+                    let block = end.0[END - rest.len()..].first_chunk().expect("zeros behind the end");
+                    filters.filter(&mut to, InMemory(block, filters.fold), of_text, at, rest.len());
+                }
+                at += BLOCK;
+            }
+            left = left.saturating_sub(at - from);
+            if at < text.len() {
+                break;
+            }
+            (number, at) = (number + 1, 0);
         }
-        at
+        let lens = [to.sparse.len, to.dense.len, to.short.len];
+        [sparse, dense, short].into_iter().zip(lens).for_each(|(passed, len)| passed.advance(len));
+        (number, at)
     }
 
-    /// Looks up what passed the filters, and keeps of all matches from the first on what is wanted; returns up to where none is added to
-    /// what is kept: those of a text that is not at its end.
+    /// Looks up what passed the filters, and keeps of all matches from the first on what is wanted; returns from where on there will be
+    /// more that belong to what is kept: those of the text at which the next part begins.
     #[inline(never)]
     fn look_up(&mut self, first: usize, text: u32) -> usize {
         let Self { matcher, texts, report, scratch: Scratch { passed, lookup, .. }, matches } = self;
         lookup.run(matcher, *texts, *report, passed, matches);
-        passed.clear();
         report.reduce(matches, first);
         first + matches[first..].partition_point(|found| found.text < text)
     }

@@ -95,6 +95,27 @@ impl Simd for Avx2 {
         self.load_bytes(&bytes)
     }
 
+    const SHIFTS_BYTES: bool = false;
+
+    #[inline(always)]
+    fn load_shifted(self, from: &[u8]) -> [__m256i; 4] {
+        let from = &from[..LANES * 4 + 4];
+        [
+            self.load_bytes(from),
+            self.load_bytes(&from[1..]),
+            self.load_bytes(&from[2..]),
+            self.load_bytes(&from[3..]),
+        ]
+    }
+
+    #[inline(always)]
+    fn load_shifted_rest(self, from: &[u8]) -> [__m256i; 4] {
+        let mut bytes = [0; LANES * 4 + 4];
+        let len = from.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&from[..len]);
+        self.load_shifted(&bytes)
+    }
+
     #[inline(always)]
     fn and(self, a: __m256i, b: __m256i) -> __m256i {
         // SAFETY: see above.
@@ -198,6 +219,15 @@ impl Simd for Avx2 {
         let last = self.splat((table.len() - 1).min(i32::MAX as usize) as u32);
         let index = self.min(index, last);
         // SAFETY: see above; every index is that of a word of the table, and not negative.
+        unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) }
+    }
+
+    #[inline(always)]
+    fn gather_top(self, table: &[u32], hash: __m256i) -> __m256i {
+        let bits = table.len().ilog2();
+        assert!((1..=29).contains(&bits));
+        let index = self.shr(hash, 32 - bits);
+        // SAFETY: see above; every index has so many bits that it is that of a word of the table, and not negative.
         unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) }
     }
 

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::avx2::Avx2;
 use super::{ByteClasses, Kernel, Line, LongLine, Simd};
 
-/// Proof that the processor has AVX-512 F, BW, CD, DQ and VL, and what [`Avx2`] proves; and VBMI, if it says so.
+/// Proof that the processor has AVX-512 F, BW, CD, DQ and VL, and what [`Avx2`] proves; and VBMI and VBMI2, if it says so.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512<const HAS_VBMI: bool>(());
 
@@ -15,9 +15,9 @@ pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512::<false>(()))
 }
 
-/// Runs a kernel with it, and with permutations of bytes.
+/// Runs a kernel with it, and with what moves bytes.
 #[target_feature(
-    enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx2,bmi1,bmi2,lzcnt,popcnt"
+    enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt"
 )]
 pub(super) fn run_on_bytes<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512::<true>(()))
@@ -30,6 +30,33 @@ const LANES: usize = 16;
 pub(super) struct ClassTable<'a> {
     table: &'a ByteClasses,
     exact: (__m512i, __m512i),
+}
+
+/// What is behind so many bytes. Where that is nothing it is still a place of `from`: a load of nothing is slow where there is no memory.
+#[inline(always)]
+fn behind(from: &[u8], count: usize) -> &[u8] {
+    &from[count.min(from.len())..]
+}
+
+impl<const HAS_VBMI: bool> Avx512<HAS_VBMI> {
+    /// `words`, and its bytes from the second, the third and the fourth on; `behind` begins with those that follow.
+    ///
+    /// # Safety
+    ///
+    /// The processor has VBMI2.
+    #[inline(always)]
+    unsafe fn shifted(self, words: __m512i, behind: __m512i) -> [__m512i; 4] {
+        // SAFETY: the caller's.
+        unsafe {
+            let next = _mm512_alignr_epi32::<1>(behind, words);
+            [
+                words,
+                _mm512_shrdi_epi32::<8>(words, next),
+                _mm512_shrdi_epi32::<16>(words, next),
+                _mm512_shrdi_epi32::<24>(words, next),
+            ]
+        }
+    }
 }
 
 // SAFETY of every block below: the token proves that the processor has AVX-512; pointers are of slices whose length was
@@ -71,6 +98,36 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
     fn load_rest(self, from: &[u8]) -> __m512i {
         // SAFETY: see above; bytes behind the slice are masked out, and those are not read.
         unsafe { _mm512_maskz_loadu_epi8(_bzhi_u64(u64::MAX, from.len().min(64) as u32), from.as_ptr().cast()) }
+    }
+
+    const SHIFTS_BYTES: bool = HAS_VBMI;
+
+    #[inline(always)]
+    fn load_shifted(self, from: &[u8]) -> [__m512i; 4] {
+        let from = &from[..LANES * 4 + 4];
+        let words = self.load_bytes(from);
+        if HAS_VBMI {
+            let behind = from.last_chunk().map_or(0, |behind| u32::from_le_bytes(*behind));
+            // SAFETY: the token proves that the processor has VBMI2.
+            return unsafe { self.shifted(words, self.splat(behind)) };
+        }
+        [words, self.load_bytes(&from[1..]), self.load_bytes(&from[2..]), self.load_bytes(&from[3..])]
+    }
+
+    #[inline(always)]
+    fn load_shifted_rest(self, from: &[u8]) -> [__m512i; 4] {
+        let words = self.load_rest(from);
+        if HAS_VBMI {
+            let behind = if from.len() > LANES * 4 { self.load_rest(&from[LANES * 4..]) } else { self.splat(0) };
+            // SAFETY: the token proves that the processor has VBMI2.
+            return unsafe { self.shifted(words, behind) };
+        }
+        [
+            words,
+            self.load_rest(behind(from, 1)),
+            self.load_rest(behind(from, 2)),
+            self.load_rest(behind(from, 3)),
+        ]
     }
 
     #[inline(always)]
@@ -169,6 +226,15 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
         let last = self.splat((table.len() - 1).min(i32::MAX as usize) as u32);
         let index = self.min(index, last);
         // SAFETY: see above; every index is that of a word of the table, and not negative.
+        unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn gather_top(self, table: &[u32], hash: __m512i) -> __m512i {
+        let bits = table.len().ilog2();
+        assert!((1..=29).contains(&bits));
+        let index = self.shr(hash, 32 - bits);
+        // SAFETY: see above; every index has so many bits that it is that of a word of the table, and not negative.
         unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
     }
 

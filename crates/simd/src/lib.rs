@@ -21,7 +21,7 @@ pub struct Isa(Level);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
-    /// 512-bit vectors: F, BW, CD, DQ and VL, and permutations of bytes: VBMI.
+    /// 512-bit vectors: F, BW, CD, DQ and VL, and what moves bytes: VBMI and VBMI2.
     #[cfg(target_arch = "x86_64")]
     Avx512Vbmi,
     /// 512-bit vectors: F, BW, CD, DQ and VL.
@@ -64,6 +64,12 @@ pub trait Simd: Copy {
     const LOADS_RESTS: bool;
     /// As [`Simd::load_bytes`], of however few bytes, with zeros behind them.
     fn load_rest(self, from: &[u8]) -> Self::V;
+    /// Whether [`Simd::load_shifted`] shifts in registers, rather than loading four times.
+    const SHIFTS_BYTES: bool;
+    /// [`Simd::load_bytes`] from the first, the second, the third and the fourth byte on; `from` holds four bytes more than a vector.
+    fn load_shifted(self, from: &[u8]) -> [Self::V; 4];
+    /// As [`Simd::load_shifted`], of however few bytes, with zeros behind them.
+    fn load_shifted_rest(self, from: &[u8]) -> [Self::V; 4];
     /// Bitwise AND.
     fn and(self, a: Self::V, b: Self::V) -> Self::V;
     /// Bitwise OR.
@@ -100,6 +106,12 @@ pub trait Simd: Copy {
     ///
     /// Where the table is empty.
     fn gather(self, table: &[u32], index: Self::V) -> Self::V;
+    /// As [`Simd::gather`] with as many of the highest bits of each lane as a table has whose length is the power of two up to this one's.
+    ///
+    /// # Panics
+    ///
+    /// Where the table has fewer than two words, or 2 GiB.
+    fn gather_top(self, table: &[u32], hash: Self::V) -> Self::V;
     /// Lanes of `words` in which two bits are 0: that of the low half whose number are the lowest four bits of the lane of `low`, and
     /// that of the high half whose number are bits 16 to 19 of the lane of `high`.
     fn nibbles_clear(self, words: Self::V, low: Self::V, high: Self::V) -> u32;
@@ -200,7 +212,7 @@ impl Isa {
             }
             let avx2 = has!("avx2" "bmi1" "bmi2" "lzcnt" "popcnt");
             if avx2 && has!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl") {
-                all.push(Self(if has!("avx512vbmi") { Level::Avx512Vbmi } else { Level::Avx512 }));
+                all.push(Self(if has!("avx512vbmi" "avx512vbmi2") { Level::Avx512Vbmi } else { Level::Avx512 }));
             }
             if avx2 {
                 all.push(Self(Level::Avx2));
@@ -250,7 +262,7 @@ impl Isa {
         }
     }
 
-    /// As [`run`](Self::run), for kernels that look up bytes: with permutations of bytes where the processor has them. One more copy of
+    /// As [`run`](Self::run), for kernels that look up bytes: with what moves bytes, where the processor has it. One more copy of
     /// the kernel is made for that.
     #[inline]
     pub fn run_on_bytes<K: Kernel>(self, kernel: K) -> K::Output {

@@ -64,6 +64,27 @@ impl Simd for Portable {
         self.load_bytes(&bytes)
     }
 
+    const SHIFTS_BYTES: bool = false;
+
+    #[inline(always)]
+    fn load_shifted(self, from: &[u8]) -> [Words; 4] {
+        let from = &from[..LANES * 4 + 4];
+        [
+            self.load_bytes(from),
+            self.load_bytes(&from[1..]),
+            self.load_bytes(&from[2..]),
+            self.load_bytes(&from[3..]),
+        ]
+    }
+
+    #[inline(always)]
+    fn load_shifted_rest(self, from: &[u8]) -> [Words; 4] {
+        let mut bytes = [0; LANES * 4 + 4];
+        let len = from.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&from[..len]);
+        self.load_shifted(&bytes)
+    }
+
     #[inline(always)]
     fn and(self, a: Words, b: Words) -> Words {
         each(a, b, |a, b| a & b)
@@ -143,6 +164,13 @@ impl Simd for Portable {
     fn gather(self, table: &[u32], index: Words) -> Words {
         let last = table.len() - 1;
         index.map(|index| table[(index as usize).min(last)])
+    }
+
+    #[inline(always)]
+    fn gather_top(self, table: &[u32], hash: Words) -> Words {
+        let bits = table.len().ilog2();
+        assert!((1..=29).contains(&bits));
+        self.gather(table, self.shr(hash, 32 - bits))
     }
 
     #[inline(always)]

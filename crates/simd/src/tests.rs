@@ -65,8 +65,25 @@ impl Kernel for Arithmetic {
             simd.store(simd.load_rest(&bytes[..len]), &mut found);
             assert!(rest.iter().copied().eq(found.iter().flat_map(|word| word.to_le_bytes())), "{len} bytes");
         }
-        let more = [&bytes[..], &[1; 8]].concat();
+        let more: Vec<u8> = bytes.iter().copied().chain(1..=8).collect();
         check("load_rest", simd.load_rest(&more), &|a, _| a);
+        for len in 0..=more.len() {
+            let mut rest = more.clone();
+            rest[len..].fill(0);
+            for (shift, vector) in simd.load_shifted_rest(&more[..len]).into_iter().enumerate() {
+                let mut found = vec![0; S::LANES];
+                simd.store(vector, &mut found);
+                let found = found.iter().flat_map(|word| word.to_le_bytes());
+                assert!(found.eq(rest[shift..][..bytes.len()].iter().copied()), "{len} bytes from {shift} on");
+            }
+        }
+        for (shift, vector) in simd.load_shifted(&more).into_iter().enumerate() {
+            let word = |lane: usize| more[4 * lane + shift..].first_chunk().map_or(0, |w| u32::from_le_bytes(*w));
+            let expected: Vec<u32> = (0..S::LANES).map(word).collect();
+            let mut found = vec![0; S::LANES];
+            simd.store(vector, &mut found);
+            assert_eq!(found, expected, "from {shift} on");
+        }
         let table = ByteClasses {
             exact: std::array::from_fn(|at| words(self.0 ^ 1, 128)[at] as u8),
             low: std::array::from_fn(|at| words(self.0 ^ 2, 32)[at] as u8),
@@ -112,6 +129,12 @@ impl Kernel for Memory {
         simd.store(simd.gather(&table, vector), &mut found);
         let expected: Vec<u32> = index.iter().map(|&i| table[(i as usize).min(99)]).collect();
         assert_eq!(found, expected);
+        for len in [2, 3, 64, 100] {
+            let bits = usize::ilog2(len);
+            simd.store(simd.gather_top(&table[..len], vector), &mut found);
+            let expected: Vec<u32> = index.iter().map(|i| table[(i >> (32 - bits)) as usize]).collect();
+            assert_eq!(found, expected, "{len} words");
+        }
         simd.store(simd.gather16(&halves, vector), &mut found);
         let expected: Vec<u32> = index.iter().map(|&i| halves[(i as usize).min(98)].into()).collect();
         assert_eq!(found, expected);
