@@ -1,4 +1,5 @@
-//! Where short patterns may begin: each is in one of eight buckets, and a bucket has a class of bytes for each of the first four places.
+//! Where short patterns may begin, or windows at any byte: each is in one of eight buckets, or of several times eight, and a bucket has a
+//! class of bytes for each of the first four places.
 //! Where the processor can look them up, classes are exact sets of bytes, but for the highest bit. Elsewhere a class is the product of a
 //! set of low five bits and a set of high three bits: of one alphabet, such as small letters, it is any set.
 
@@ -7,18 +8,24 @@ use packetloom_simd::{ByteClasses, Simd};
 use crate::filter::{BLOCK, Block};
 
 const PLACES: usize = 4;
+/// Buckets of a group.
 const BUCKETS: usize = 8;
 
 /// Beyond so many patterns buckets are not weighed against each other, which would take long and gain nothing.
 const MAX_WEIGHED: usize = 2048;
 
+/// Of eight buckets.
+pub(crate) type Group = [ByteClasses; PLACES];
+
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
-    /// A bit for each bucket.
-    places: [ByteClasses; PLACES],
-    /// A bit for each hash of three bytes, set where a pattern begins with such.
-    begins: Vec<u64>,
+    /// A bit for each bucket of a group, for each place.
+    groups: Vec<Group>,
 }
+
+/// A bit for each hash of three bytes, set where a pattern begins with such.
+#[derive(Clone, Debug)]
+pub(crate) struct Begins(Vec<u64>);
 
 /// Bits of a hash of three bytes.
 const BEGIN_BITS: u32 = 16;
@@ -26,6 +33,31 @@ const BEGIN_BITS: u32 = 16;
 #[inline(always)]
 fn hash(begin: u32) -> u32 {
     (begin << 8).wrapping_mul(0x9e37_79b1) >> (32 - BEGIN_BITS)
+}
+
+impl Begins {
+    /// Of these patterns, as the text is folded.
+    pub(crate) fn new(patterns: &[Vec<u8>]) -> Self {
+        let mut begins = vec![0u64; 1 << (BEGIN_BITS - 6)];
+        for pattern in patterns {
+            match pattern.first_chunk::<3>() {
+                Some(&[a, b, c]) => {
+                    let bit = hash(u32::from_le_bytes([a, b, c, 0]));
+                    begins[(bit >> 6) as usize] |= 1 << (bit & 63);
+                }
+                // Anything may follow.
+                None => begins.fill(u64::MAX),
+            }
+        }
+        Self(begins)
+    }
+
+    /// Whether a pattern may begin with the lowest three bytes of `text`.
+    #[inline(always)]
+    pub(crate) fn has(&self, text: u64) -> bool {
+        let bit = hash(text as u32);
+        self.0[(bit >> 6) as usize] >> (bit & 63) & 1 == 1
+    }
 }
 
 /// The bytes of a bucket at one place.
@@ -82,85 +114,91 @@ impl Bucket {
 }
 
 impl Classes {
-    /// For these patterns, as the text is folded; for instruction sets that have exact classes, or for others.
-    pub(crate) fn new(patterns: &[Vec<u8>], is_exact: bool) -> Self {
+    /// For these patterns, as the text is folded, in so many groups; for instruction sets that have exact classes, or for others.
+    pub(crate) fn new(patterns: &[Vec<u8>], groups: usize, is_exact: bool) -> Self {
         // Half of a text is like the patterns, half of it is anything.
         let mut frequency = [0.5 / 256.0; 256];
         let total: usize = patterns.iter().map(Vec::len).sum();
         for &byte in patterns.iter().flatten() {
             frequency[usize::from(byte)] += 0.5 / total as f64;
         }
-        let mut buckets = [Bucket::default(); BUCKETS];
-        let mut shares = [0.0; BUCKETS];
+        let mut buckets = vec![Bucket::default(); BUCKETS * groups];
+        let mut shares = vec![0.0; buckets.len()];
         // The shortest first: they spoil a bucket for others.
         let mut order: Vec<_> = patterns.iter().collect();
         order.sort_unstable_by_key(|pattern| (pattern.len().min(PLACES), *pattern));
         for (number, pattern) in order.iter().enumerate() {
-            let with = buckets.map(|bucket| bucket.with(pattern));
             let bucket = if patterns.len() > MAX_WEIGHED {
-                number * BUCKETS / patterns.len()
+                number * buckets.len() / patterns.len()
             } else {
-                let grown: [f64; BUCKETS] = std::array::from_fn(|at| with[at].share(&frequency, is_exact) - shares[at]);
-                let least = (0..BUCKETS).min_by(|&a, &b| grown[a].total_cmp(&grown[b]));
-                least.expect("eight buckets")
+                let grown = |at: usize| buckets[at].with(pattern).share(&frequency, is_exact) - shares[at];
+                let least = (0..buckets.len()).map(|at| (at, grown(at))).min_by(|a, b| a.1.total_cmp(&b.1));
+                least.expect("a bucket").0
             };
-            buckets[bucket] = with[bucket];
-            shares[bucket] = with[bucket].share(&frequency, is_exact);
+            buckets[bucket] = buckets[bucket].with(pattern);
+            shares[bucket] = buckets[bucket].share(&frequency, is_exact);
         }
-        let bits = |has: &dyn Fn(&Bucket) -> bool| {
-            buckets.iter().enumerate().fold(0, |bits, (at, bucket)| bits | u8::from(has(bucket)) << at)
+        let group = |group: &[Bucket]| {
+            let bits = |has: &dyn Fn(&Bucket) -> bool| {
+                group.iter().enumerate().fold(0, |bits, (at, bucket)| bits | u8::from(has(bucket)) << at)
+            };
+            std::array::from_fn(|place| ByteClasses {
+                exact: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].exact >> value & 1 == 1)),
+                low: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].low >> value & 1 == 1)),
+                high: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].high >> value & 1 == 1)),
+            })
         };
-        let place = |place: usize| ByteClasses {
-            exact: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].exact >> value & 1 == 1)),
-            low: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].low >> value & 1 == 1)),
-            high: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].high >> value & 1 == 1)),
-        };
-        let mut begins = vec![0u64; 1 << (BEGIN_BITS - 6)];
-        for pattern in patterns {
-            match pattern.first_chunk::<3>() {
-                Some(&[a, b, c]) => {
-                    let bit = hash(u32::from_le_bytes([a, b, c, 0]));
-                    begins[(bit >> 6) as usize] |= 1 << (bit & 63);
-                }
-                // Anything may follow.
-                None => begins.fill(u64::MAX),
-            }
-        }
-        Self { places: std::array::from_fn(place), begins }
+        Self { groups: buckets.chunks(BUCKETS).map(group).collect() }
     }
 
-    /// Whether a pattern may begin with the lowest three bytes of `text`.
-    #[inline(always)]
-    pub(crate) fn may_begin(&self, text: u64) -> bool {
-        let bit = hash(text as u32);
-        self.begins[(bit >> 6) as usize] >> (bit & 63) & 1 == 1
-    }
-
-    /// What is needed to look at blocks.
-    #[inline(always)]
-    pub(crate) fn view<S: Simd>(&self, simd: S) -> ClassesView<'_, S> {
-        let [a, b, c, d] = &self.places;
-        ClassesView([simd.load_classes(a), simd.load_classes(b), simd.load_classes(c), simd.load_classes(d)])
+    /// The groups.
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.groups
     }
 }
 
-/// Classes as blocks are looked at: by value, so that they stay in registers.
+/// The classes of a group as blocks are looked at: by value, so that they stay in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct ClassesView<'a, S: Simd>([S::Classes<'a>; PLACES]);
 
-impl<S: Simd> ClassesView<'_, S> {
+impl<'a, S: Simd> ClassesView<'a, S> {
+    #[inline(always)]
+    pub(crate) fn new(simd: S, [a, b, c, d]: &'a Group) -> Self {
+        Self([simd.load_classes(a), simd.load_classes(b), simd.load_classes(c), simd.load_classes(d)])
+    }
+
     /// The bytes of a block at which a pattern may begin, a bit each.
     #[inline(always)]
     pub(crate) fn pass<B: Block<S>>(self, simd: S, block: B) -> u64 {
         let mut mask = 0;
         for first in (0..BLOCK).step_by(S::LANES * 4) {
-            let [a, b, c, d] = self.0;
-            let front =
-                simd.and(simd.classes(a, block.load(simd, first)), simd.classes(b, block.load(simd, first + 1)));
-            let back =
-                simd.and(simd.classes(c, block.load(simd, first + 2)), simd.classes(d, block.load(simd, first + 3)));
-            mask |= simd.nonzero_bytes(simd.and(front, back)) << first;
+            mask |= simd.nonzero_bytes(self.buckets(simd, block, first)) << first;
         }
         mask
     }
+
+    /// The buckets of a vector's bytes.
+    #[inline(always)]
+    pub(crate) fn buckets<B: Block<S>>(self, simd: S, block: B, first: usize) -> S::V {
+        let [a, b, c, d] = self.0;
+        let front =
+            simd.and(simd.classes(a, block.load(simd, first)), simd.classes(b, block.load(simd, first + 1)));
+        let back = simd
+            .and(simd.classes(c, block.load(simd, first + 2)), simd.classes(d, block.load(simd, first + 3)));
+        simd.and(front, back)
+    }
+}
+
+/// The bytes of a block at which a window of these groups may begin, a bit each.
+#[inline(always)]
+pub(crate) fn pass_all<S: Simd, B: Block<S>>(groups: &[Group], simd: S, block: B) -> u64 {
+    let mut mask = 0;
+    for first in (0..BLOCK).step_by(S::LANES * 4) {
+        let mut any = simd.splat(0);
+        for group in groups {
+            any = simd.or(any, ClassesView::new(simd, group).buckets(simd, block, first));
+        }
+        mask |= simd.nonzero_bytes(any) << first;
+    }
+    mask
 }

@@ -33,7 +33,7 @@ impl Filter {
     /// Words for so many windows.
     pub(crate) fn words_for(windows: usize) -> usize {
         // Beyond 4 MiB the table costs more in cache misses than it keeps out.
-        (windows * 8 / 5).next_power_of_two().clamp(1 << 10, 1 << 20)
+        (windows * 8 / 5).next_power_of_two().clamp(1 << 12, 1 << 20)
     }
 
     /// Of these words, as many as [`of_words`](Self::of_words) takes.

@@ -135,11 +135,12 @@ impl Lookup {
         self.expand(sparse, 4, texts.bytes, matcher.fold, |_| true);
         self.find(matcher, texts, report, ON_GRID, matches);
         if matcher.dense.is_some() {
-            self.expand(dense, 4, texts.bytes, matcher.fold, |_| true);
+            let stride = if matcher.dense_classes.is_some() { 1 } else { 4 };
+            self.expand(dense, stride, texts.bytes, matcher.fold, |_| true);
             self.find(matcher, texts, report, &[Kind::Window], matches);
         }
-        if let Some(classes) = &matcher.classes {
-            self.expand(short, 1, texts.bytes, matcher.fold, |around| classes.may_begin(around >> 16));
+        if let Some((_, begins)) = &matcher.classes {
+            self.expand(short, 1, texts.bytes, matcher.fold, |around| begins.has(around >> 16));
             self.find(matcher, texts, report, &matcher.lengths, matches);
         }
     }

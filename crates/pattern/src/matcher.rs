@@ -2,7 +2,7 @@
 
 use packetloom_simd::Isa;
 
-use crate::classes::Classes;
+use crate::classes::{Begins, Classes};
 use crate::filter::Filter;
 use crate::index::{Index, Kind};
 use crate::lookup::Texts;
@@ -69,8 +69,10 @@ pub struct Matcher {
     pub(crate) sparse: Option<Filter>,
     /// Windows at every byte.
     pub(crate) dense: Option<Filter>,
+    /// The same windows, where they are found by classes rather than by that filter.
+    pub(crate) dense_classes: Option<Classes>,
     /// Where short patterns begin.
-    pub(crate) classes: Option<Classes>,
+    pub(crate) classes: Option<(Classes, Begins)>,
     /// Lengths of the patterns in `classes`, shortest first.
     pub(crate) lengths: Vec<Kind>,
     pub(crate) index: Index,
@@ -95,7 +97,8 @@ impl Matcher {
         let (sparse, dense) = (filter(&plan.sparse), filter(&plan.dense));
         let (classes, lengths) = shape.classes(&patterns, isa);
         let (fold, index) = (plan.fold, Index::new(plan.keys));
-        Self { isa, patterns, fold, sparse, dense, classes, lengths, index }
+        let dense_classes = shape.dense_classes(&patterns, &index, isa);
+        Self { isa, patterns, fold, sparse, dense, dense_classes, classes, lengths, index }
     }
 
     /// Looks through texts. Matches are added to `matches`; those of an earlier text before those of a later one, but for

@@ -3,7 +3,7 @@
 use packetloom_simd::{Kernel, Simd};
 
 use crate::Match;
-use crate::classes::{Classes, ClassesView};
+use crate::classes::{ClassesView, Group, pass_all};
 use crate::filter::{BLOCK, Block, FIRST, Filter, FilterView, InMemory, Loaded, READ};
 use crate::lookup::{Lookup, Room, Texts};
 use crate::matcher::{Matcher, Report};
@@ -74,6 +74,8 @@ impl Kernel for Scan<'_> {
 struct Filters<'a, S: Simd> {
     sparse: Option<FilterView<'a>>,
     dense: Option<FilterView<'a>>,
+    /// In place of the filter; none where there is one.
+    dense_classes: &'a [Group],
     classes: Option<ClassesView<'a, S>>,
     simd: S,
     fold: Option<S::V>,
@@ -119,6 +121,11 @@ impl<S: Simd> Filters<'_, S> {
                 let mask = filter.pass(self.simd, block, shift) & windows_within(len, FIRST + shift);
                 to.dense.push(text, at + FIRST + shift, mask);
             }
+        }
+        if !self.dense_classes.is_empty() {
+            // Windows of four bytes.
+            let mask = pass_all(self.dense_classes, self.simd, block) & ones(len.saturating_sub(3));
+            to.dense.push(text, at, mask);
         }
         if let Some(classes) = self.classes {
             to.short.push(text, at, classes.pass(self.simd, block) & ones(len));
@@ -171,10 +178,19 @@ impl Scan<'_> {
     /// Filters all texts, and looks up what passed.
     #[inline(always)]
     fn filter_all<S: Simd>(&mut self, simd: S, fold: Option<S::V>) {
+        let matcher = self.matcher;
+        let (dense, dense_classes) = match &matcher.dense_classes {
+            Some(classes) => (None, classes.groups()),
+            None => (matcher.dense.as_ref().map(Filter::view), &[][..]),
+        };
         let filters = Filters {
-            sparse: self.matcher.sparse.as_ref().map(Filter::view),
-            dense: self.matcher.dense.as_ref().map(Filter::view),
-            classes: self.matcher.classes.as_ref().map(|classes| Classes::view(classes, simd)),
+            sparse: matcher.sparse.as_ref().map(Filter::view),
+            dense,
+            dense_classes,
+            classes: matcher
+                .classes
+                .as_ref()
+                .map(|(classes, _)| ClassesView::new(simd, &classes.groups()[0])),
             simd,
             fold,
         };
@@ -189,9 +205,15 @@ impl Scan<'_> {
 
     /// Filters a part of the texts, from a place in one of them on; returns up to which.
     #[inline(always)]
-    fn filter<S: Simd>(&mut self, filters: &Filters<'_, S>, mut number: usize, mut at: usize) -> (usize, usize) {
+    fn filter<S: Simd>(
+        &mut self,
+        filters: &Filters<'_, S>,
+        mut number: usize,
+        mut at: usize,
+    ) -> (usize, usize) {
         let Scratch { passed: AllPassed { sparse, dense, short }, end, .. } = &mut *self.scratch;
-        let mut to = Writers { sparse: Writer::new(sparse), dense: Writer::new(dense), short: Writer::new(short) };
+        let mut to =
+            Writers { sparse: Writer::new(sparse), dense: Writer::new(dense), short: Writer::new(short) };
         let mut left = PART * BLOCK;
         while left > 0
             && let Some(&text) = self.texts.bytes.get(number)

@@ -97,7 +97,9 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
     #[inline(always)]
     fn load_rest(self, from: &[u8]) -> __m512i {
         // SAFETY: see above; bytes behind the slice are masked out, and those are not read.
-        unsafe { _mm512_maskz_loadu_epi8(_bzhi_u64(u64::MAX, from.len().min(64) as u32), from.as_ptr().cast()) }
+        unsafe {
+            _mm512_maskz_loadu_epi8(_bzhi_u64(u64::MAX, from.len().min(64) as u32), from.as_ptr().cast())
+        }
     }
 
     const SHIFTS_BYTES: bool = HAS_VBMI;
@@ -118,7 +120,8 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
     fn load_shifted_rest(self, from: &[u8]) -> [__m512i; 4] {
         let words = self.load_rest(from);
         if HAS_VBMI {
-            let behind = if from.len() > LANES * 4 { self.load_rest(&from[LANES * 4..]) } else { self.splat(0) };
+            let behind =
+                if from.len() > LANES * 4 { self.load_rest(&from[LANES * 4..]) } else { self.splat(0) };
             // SAFETY: the token proves that the processor has VBMI2.
             return unsafe { self.shifted(words, behind) };
         }
@@ -261,7 +264,11 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
     }
 
     #[inline(always)]
-    fn classes(self, ClassTable { table: ByteClasses { low, high, .. }, exact }: ClassTable<'_>, bytes: __m512i) -> __m512i {
+    fn classes(
+        self,
+        ClassTable { table: ByteClasses { low, high, .. }, exact }: ClassTable<'_>,
+        bytes: __m512i,
+    ) -> __m512i {
         if HAS_VBMI {
             // SAFETY: the token proves that the processor has VBMI.
             return unsafe { _mm512_permutex2var_epi8(exact.0, bytes, exact.1) };

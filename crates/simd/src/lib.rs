@@ -212,7 +212,11 @@ impl Isa {
             }
             let avx2 = has!("avx2" "bmi1" "bmi2" "lzcnt" "popcnt");
             if avx2 && has!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl") {
-                all.push(Self(if has!("avx512vbmi" "avx512vbmi2") { Level::Avx512Vbmi } else { Level::Avx512 }));
+                all.push(Self(if has!("avx512vbmi" "avx512vbmi2") {
+                    Level::Avx512Vbmi
+                } else {
+                    Level::Avx512
+                }));
             }
             if avx2 {
                 all.push(Self(Level::Avx2));

@@ -74,11 +74,15 @@ impl Kernel for Arithmetic {
                 let mut found = vec![0; S::LANES];
                 simd.store(vector, &mut found);
                 let found = found.iter().flat_map(|word| word.to_le_bytes());
-                assert!(found.eq(rest[shift..][..bytes.len()].iter().copied()), "{len} bytes from {shift} on");
+                assert!(
+                    found.eq(rest[shift..][..bytes.len()].iter().copied()),
+                    "{len} bytes from {shift} on"
+                );
             }
         }
         for (shift, vector) in simd.load_shifted(&more).into_iter().enumerate() {
-            let word = |lane: usize| more[4 * lane + shift..].first_chunk().map_or(0, |w| u32::from_le_bytes(*w));
+            let word =
+                |lane: usize| more[4 * lane + shift..].first_chunk().map_or(0, |w| u32::from_le_bytes(*w));
             let expected: Vec<u32> = (0..S::LANES).map(word).collect();
             let mut found = vec![0; S::LANES];
             simd.store(vector, &mut found);

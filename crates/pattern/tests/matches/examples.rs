@@ -196,7 +196,8 @@ fn many_texts_are_looked_through_in_parts() {
 fn long_texts_are_looked_through_in_parts() {
     // So many short ones that there are windows at every byte, too.
     let short: Vec<Vec<u8>> = (0..200).map(|number| format!("{number:05}").into_bytes()).collect();
-    let patterns: Patterns = short.iter().map(|bytes| &bytes[..]).chain([&b"needle-in-it"[..], b"x"]).collect();
+    let patterns: Patterns =
+        short.iter().map(|bytes| &bytes[..]).chain([&b"needle-in-it"[..], b"x"]).collect();
     let piece: Vec<u8> = (0..200).flat_map(|number| format!("{number:05}-").into_bytes()).collect();
     // Parts have 65,536 bytes: matches at all places around their ends.
     let texts: Vec<Vec<u8>> = (0..70)
@@ -207,7 +208,8 @@ fn long_texts_are_looked_through_in_parts() {
             text
         })
         .collect();
-    let texts: Vec<&[u8]> = texts.iter().map(|text| &text[..]).chain([&b"00001"[..], b"", b"00002"]).collect();
+    let texts: Vec<&[u8]> =
+        texts.iter().map(|text| &text[..]).chain([&b"00001"[..], b"", b"00002"]).collect();
     for isa in Isa::all_for_bytes() {
         let matcher = Matcher::with(patterns.clone(), isa, &[]);
         let found = find(&matcher, &texts, Report::All);
