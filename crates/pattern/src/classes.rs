@@ -1,23 +1,31 @@
-//! Where short patterns may begin: each is in one of eight buckets, and a bucket has a class of bytes for each of the first four places.
-//! A class is the product of a set of low five bits and a set of high three bits: of one alphabet, such as small letters, it is any set.
+//! Where short patterns may begin, or windows at any byte: each is in one of eight buckets, or of several times eight, and a bucket has a
+//! class of bytes for each of the first four places.
+//! Where the processor can look them up, classes are exact sets of bytes, but for the highest bit. Elsewhere a class is the product of a
+//! set of low five bits and a set of high three bits: of one alphabet, such as small letters, it is any set.
 
-use packetloom_simd::Simd;
+use packetloom_simd::{ByteClasses, Simd};
 
-use crate::filter::{BLOCK, READ, load};
+use crate::filter::{BLOCK, Block};
 
 const PLACES: usize = 4;
+/// Buckets of a group.
 const BUCKETS: usize = 8;
 
 /// Beyond so many patterns buckets are not weighed against each other, which would take long and gain nothing.
 const MAX_WEIGHED: usize = 2048;
 
+/// Of eight buckets.
+pub(crate) type Group = [ByteClasses; PLACES];
+
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
-    /// A bit for each bucket, by the low and by the high bits of a byte.
-    places: [([u8; 32], [u8; 8]); PLACES],
-    /// A bit for each hash of three bytes, set where a pattern begins with such.
-    begins: Vec<u64>,
+    /// A bit for each bucket of a group, for each place.
+    groups: Vec<Group>,
 }
+
+/// A bit for each hash of three bytes, set where a pattern begins with such.
+#[derive(Clone, Debug)]
+pub(crate) struct Begins(Vec<u64>);
 
 /// Bits of a hash of three bytes.
 const BEGIN_BITS: u32 = 16;
@@ -27,68 +35,9 @@ fn hash(begin: u32) -> u32 {
     (begin << 8).wrapping_mul(0x9e37_79b1) >> (32 - BEGIN_BITS)
 }
 
-/// The bytes of a bucket at each place: sets of low and of high bits.
-#[derive(Clone, Copy, Default)]
-struct Bucket([(u32, u8); PLACES]);
-
-impl Bucket {
-    fn with(mut self, pattern: &[u8]) -> Self {
-        for (place, sets) in self.0.iter_mut().enumerate() {
-            match pattern.get(place) {
-                Some(byte) => {
-                    sets.0 |= 1 << (byte & 31);
-                    sets.1 |= 1 << (byte >> 5);
-                }
-                None => *sets = (u32::MAX, u8::MAX),
-            }
-        }
-        self
-    }
-
-    /// The share of all places of a text at which it has a candidate.
-    fn share(&self, frequency: &[f64; 256]) -> f64 {
-        let share = |(low, high): (u32, u8)| -> f64 {
-            let has = |byte: usize| low >> (byte & 31) & 1 == 1 && high >> (byte >> 5) & 1 == 1;
-            (0..256).filter(|&byte| has(byte)).map(|byte| frequency[byte]).sum()
-        };
-        self.0.iter().map(|&sets| share(sets)).product()
-    }
-}
-
-impl Classes {
-    /// For these patterns, as the text is folded.
+impl Begins {
+    /// Of these patterns, as the text is folded.
     pub(crate) fn new(patterns: &[Vec<u8>]) -> Self {
-        // Half of a text is like the patterns, half of it is anything.
-        let mut frequency = [0.5 / 256.0; 256];
-        let total: usize = patterns.iter().map(Vec::len).sum();
-        for &byte in patterns.iter().flatten() {
-            frequency[usize::from(byte)] += 0.5 / total as f64;
-        }
-        let mut buckets = [Bucket::default(); BUCKETS];
-        let mut shares = [0.0; BUCKETS];
-        // The shortest first: they spoil a bucket for others.
-        let mut order: Vec<_> = patterns.iter().collect();
-        order.sort_unstable_by_key(|pattern| (pattern.len().min(PLACES), *pattern));
-        for (number, pattern) in order.iter().enumerate() {
-            let with = buckets.map(|bucket| bucket.with(pattern));
-            let bucket = if patterns.len() > MAX_WEIGHED {
-                number * BUCKETS / patterns.len()
-            } else {
-                let grown: [f64; BUCKETS] = std::array::from_fn(|at| with[at].share(&frequency) - shares[at]);
-                let least = (0..BUCKETS).min_by(|&a, &b| grown[a].total_cmp(&grown[b]));
-                least.expect("eight buckets")
-            };
-            buckets[bucket] = with[bucket];
-            shares[bucket] = with[bucket].share(&frequency);
-        }
-        let bits = |has: &dyn Fn(&Bucket) -> bool| {
-            buckets.iter().enumerate().fold(0, |bits, (at, bucket)| bits | u8::from(has(bucket)) << at)
-        };
-        let place = |place: usize| {
-            let low = |value| bits(&|bucket| bucket.0[place].0 >> value & 1 == 1);
-            let high = |value| bits(&|bucket| bucket.0[place].1 >> value & 1 == 1);
-            (std::array::from_fn(low), std::array::from_fn(high))
-        };
         let mut begins = vec![0u64; 1 << (BEGIN_BITS - 6)];
         for pattern in patterns {
             match pattern.first_chunk::<3>() {
@@ -100,35 +49,156 @@ impl Classes {
                 None => begins.fill(u64::MAX),
             }
         }
-        Self { places: std::array::from_fn(place), begins }
+        Self(begins)
     }
 
     /// Whether a pattern may begin with the lowest three bytes of `text`.
     #[inline(always)]
-    pub(crate) fn may_begin(&self, text: u64) -> bool {
+    pub(crate) fn has(&self, text: u64) -> bool {
         let bit = hash(text as u32);
-        self.begins[(bit >> 6) as usize] >> (bit & 63) & 1 == 1
+        self.0[(bit >> 6) as usize] >> (bit & 63) & 1 == 1
+    }
+}
+
+/// The bytes of a bucket at one place.
+#[derive(Clone, Copy, Default)]
+struct Set {
+    /// The low seven bits of each.
+    exact: u128,
+    /// The low five bits and the high three ones of each.
+    low: u32,
+    high: u8,
+}
+
+impl Set {
+    const ALL: Self = Self { exact: u128::MAX, low: u32::MAX, high: u8::MAX };
+
+    fn add(&mut self, byte: u8) {
+        self.exact |= 1 << (byte & 127);
+        self.low |= 1 << (byte & 31);
+        self.high |= 1 << (byte >> 5);
     }
 
-    /// The bytes of a block at which a pattern may begin, a bit each. `from` begins with the block; `fold` is set in every word, where
-    /// there is such.
+    /// Whether a byte is taken for one of the set.
+    fn has(&self, byte: u8, is_exact: bool) -> bool {
+        match is_exact {
+            true => self.exact >> (byte & 127) & 1 == 1,
+            false => self.low >> (byte & 31) & 1 == 1 && self.high >> (byte >> 5) & 1 == 1,
+        }
+    }
+}
+
+/// The bytes of a bucket at each place.
+#[derive(Clone, Copy, Default)]
+struct Bucket([Set; PLACES]);
+
+impl Bucket {
+    fn with(mut self, pattern: &[u8]) -> Self {
+        for (place, set) in self.0.iter_mut().enumerate() {
+            match pattern.get(place) {
+                Some(&byte) => set.add(byte),
+                None => *set = Set::ALL,
+            }
+        }
+        self
+    }
+
+    /// The share of all places of a text at which it has a candidate.
+    fn share(&self, frequency: &[f64; 256], is_exact: bool) -> f64 {
+        let share = |set: &Set| -> f64 {
+            let bytes = (0..=u8::MAX).zip(frequency);
+            bytes.filter(|&(byte, _)| set.has(byte, is_exact)).map(|(_, frequency)| frequency).sum()
+        };
+        self.0.iter().map(share).product()
+    }
+}
+
+impl Classes {
+    /// For these patterns, as the text is folded, in so many groups; for instruction sets that have exact classes, or for others.
+    pub(crate) fn new(patterns: &[Vec<u8>], groups: usize, is_exact: bool) -> Self {
+        // Half of a text is like the patterns, half of it is anything.
+        let mut frequency = [0.5 / 256.0; 256];
+        let total: usize = patterns.iter().map(Vec::len).sum();
+        for &byte in patterns.iter().flatten() {
+            frequency[usize::from(byte)] += 0.5 / total as f64;
+        }
+        let mut buckets = vec![Bucket::default(); BUCKETS * groups];
+        let mut shares = vec![0.0; buckets.len()];
+        // The shortest first: they spoil a bucket for others.
+        let mut order: Vec<_> = patterns.iter().collect();
+        order.sort_unstable_by_key(|pattern| (pattern.len().min(PLACES), *pattern));
+        for (number, pattern) in order.iter().enumerate() {
+            let bucket = if patterns.len() > MAX_WEIGHED {
+                number * buckets.len() / patterns.len()
+            } else {
+                let grown = |at: usize| buckets[at].with(pattern).share(&frequency, is_exact) - shares[at];
+                let least = (0..buckets.len()).map(|at| (at, grown(at))).min_by(|a, b| a.1.total_cmp(&b.1));
+                least.expect("a bucket").0
+            };
+            buckets[bucket] = buckets[bucket].with(pattern);
+            shares[bucket] = buckets[bucket].share(&frequency, is_exact);
+        }
+        let group = |group: &[Bucket]| {
+            let bits = |has: &dyn Fn(&Bucket) -> bool| {
+                group.iter().enumerate().fold(0, |bits, (at, bucket)| bits | u8::from(has(bucket)) << at)
+            };
+            std::array::from_fn(|place| ByteClasses {
+                exact: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].exact >> value & 1 == 1)),
+                low: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].low >> value & 1 == 1)),
+                high: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].high >> value & 1 == 1)),
+            })
+        };
+        Self { groups: buckets.chunks(BUCKETS).map(group).collect() }
+    }
+
+    /// The groups.
+    pub(crate) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+}
+
+/// The classes of a group as blocks are looked at: by value, so that they stay in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct ClassesView<'a, S: Simd>([S::Classes<'a>; PLACES]);
+
+impl<'a, S: Simd> ClassesView<'a, S> {
     #[inline(always)]
-    pub(crate) fn pass<S: Simd>(&self, simd: S, from: &[u8; READ], fold: Option<S::V>) -> u64 {
+    pub(crate) fn new(simd: S, [a, b, c, d]: &'a Group) -> Self {
+        Self([simd.load_classes(a), simd.load_classes(b), simd.load_classes(c), simd.load_classes(d)])
+    }
+
+    /// The bytes of a block at which a pattern may begin, a bit each.
+    #[inline(always)]
+    pub(crate) fn pass<B: Block<S>>(self, simd: S, block: B) -> u64 {
         let mut mask = 0;
         for first in (0..BLOCK).step_by(S::LANES * 4) {
-            let from = &from[first..];
-            let front = simd.and(self.buckets(simd, 0, from, fold), self.buckets(simd, 1, from, fold));
-            let back = simd.and(self.buckets(simd, 2, from, fold), self.buckets(simd, 3, from, fold));
-            let buckets = simd.and(front, back);
-            mask |= simd.nonzero_bytes(buckets) << first;
+            mask |= simd.nonzero_bytes(self.buckets(simd, block, first)) << first;
         }
         mask
     }
 
-    /// The buckets whose class at a place has a byte, of each byte so many places behind.
+    /// The buckets of a vector's bytes.
     #[inline(always)]
-    fn buckets<S: Simd>(&self, simd: S, place: usize, from: &[u8], fold: Option<S::V>) -> S::V {
-        let (low, high) = &self.places[place];
-        simd.classes(low, high, load(simd, &from[place..], fold))
+    pub(crate) fn buckets<B: Block<S>>(self, simd: S, block: B, first: usize) -> S::V {
+        let [a, b, c, d] = self.0;
+        let front =
+            simd.and(simd.classes(a, block.load(simd, first)), simd.classes(b, block.load(simd, first + 1)));
+        let back = simd
+            .and(simd.classes(c, block.load(simd, first + 2)), simd.classes(d, block.load(simd, first + 3)));
+        simd.and(front, back)
     }
+}
+
+/// The bytes of a block at which a window of these groups may begin, a bit each.
+#[inline(always)]
+pub(crate) fn pass_all<S: Simd, B: Block<S>>(groups: &[Group], simd: S, block: B) -> u64 {
+    let mut mask = 0;
+    for first in (0..BLOCK).step_by(S::LANES * 4) {
+        let mut any = simd.splat(0);
+        for group in groups {
+            any = simd.or(any, ClassesView::new(simd, group).buckets(simd, block, first));
+        }
+        mask |= simd.nonzero_bytes(any) << first;
+    }
+    mask
 }

@@ -7,9 +7,9 @@ use packetloom_simd::Simd;
 pub(crate) const BLOCK: usize = 64;
 /// Where in a block the first window begins, so that there is a byte in front of it.
 pub(crate) const FIRST: usize = 1;
-/// Bytes that are read from the beginning of a block on: with the byte behind its last window, and with those of short patterns that begin
-/// at its last bytes.
-pub(crate) const READ: usize = BLOCK + 4;
+/// Bytes that are read from the beginning of a block on: with the byte behind the last window at any byte of it, and with those of short
+/// patterns that begin at its last bytes.
+pub(crate) const READ: usize = BLOCK + 7;
 
 /// The table. A bit of it that is set excludes a value.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Filter {
     /// Words for so many windows.
     pub(crate) fn words_for(windows: usize) -> usize {
         // Beyond 4 MiB the table costs more in cache misses than it keeps out.
-        (windows * 8 / 5).next_power_of_two().clamp(1 << 10, 1 << 20)
+        (windows * 8 / 5).next_power_of_two().clamp(1 << 12, 1 << 20)
     }
 
     /// Of these words, as many as [`of_words`](Self::of_words) takes.
@@ -84,31 +84,89 @@ pub(crate) struct FilterView<'a> {
 }
 
 impl FilterView<'_> {
-    /// The windows of a block that are let through, a bit each; they begin at every fourth byte from [`FIRST`] on. `from` begins with the
-    /// block; `fold` is set in every word, where there is such.
+    /// Whether the first window of a text is let through, as that of a pattern that begins with it.
     #[inline(always)]
-    pub(crate) fn pass<S: Simd>(self, simd: S, from: &[u8; READ], fold: Option<S::V>) -> u32 {
+    pub(crate) fn may_begin(self, text: &[u8], fold: u8) -> bool {
+        let Some(window) = text.first_chunk() else { return false };
+        let window = u32::from_le_bytes(*window) | u32::from_le_bytes([fold; 4]);
+        let behind = text.get(4).map_or(0, |behind| behind | fold);
+        let word = self.words[(window.wrapping_mul(MULTIPLIER) >> self.shift) as usize];
+        // A pattern of these four bytes lets all bytes through that may be behind them.
+        word & (0xffff | 1 << (16 + u32::from(behind & NIBBLE))) == 0
+    }
+
+    /// The windows of a block that are let through, a bit each; they begin at every fourth byte from `shift` behind [`FIRST`] on.
+    #[inline(always)]
+    pub(crate) fn pass<S: Simd, B: Block<S>>(self, simd: S, block: B, shift: usize) -> u64 {
         let mut mask = 0;
         for first in (0..BLOCK / 4).step_by(S::LANES) {
-            let from = &from[first * 4..];
+            let at = first * 4 + shift;
             // Words that begin with the byte in front, with the window, and with its third byte: that behind it is the third of these.
-            let before = load(simd, from, fold);
-            let window = load(simd, &from[FIRST..], fold);
-            let behind = load(simd, &from[FIRST + 2..], fold);
+            let before = block.load(simd, at);
+            let window = block.load(simd, at + FIRST);
+            let behind = block.load(simd, at + FIRST + 2);
             let hash = simd.mul(window, simd.splat(MULTIPLIER));
-            let words = simd.gather(self.words, simd.shr(hash, self.shift));
+            let words = simd.gather_top(self.words, hash);
             mask |= simd.nibbles_clear(words, before, behind) << first;
         }
-        mask
+        mask.into()
     }
 }
 
-/// Bytes of a text, folded.
+/// A block of a text.
+pub(crate) trait Block<S: Simd>: Copy {
+    /// The bytes from a place of the block on, folded.
+    fn load(self, simd: S, at: usize) -> S::V;
+}
+
+/// A block that is loaded as it is needed; what is set in every word of it, where there is such.
+#[derive(Clone, Copy)]
+pub(crate) struct InMemory<'a, S: Simd>(pub(crate) &'a [u8; READ], pub(crate) Option<S::V>);
+
+/// A block of one vector, from its first four bytes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Loaded<'a, S: Simd> {
+    shifted: [S::V; 4],
+    /// What is behind its beginning, however few bytes.
+    bytes: &'a [u8],
+    fold: Option<S::V>,
+}
+
+impl<'a, S: Simd> Loaded<'a, S> {
+    #[inline(always)]
+    pub(crate) fn new(simd: S, block: &'a [u8; READ], fold: Option<S::V>) -> Self {
+        Self { shifted: simd.load_shifted(block), bytes: block, fold }
+    }
+
+    /// Of fewer bytes.
+    #[inline(always)]
+    pub(crate) fn rest(simd: S, bytes: &'a [u8], fold: Option<S::V>) -> Self {
+        Self { shifted: simd.load_shifted_rest(bytes), bytes, fold }
+    }
+}
+
 #[inline(always)]
-pub(crate) fn load<S: Simd>(simd: S, from: &[u8], fold: Option<S::V>) -> S::V {
-    let bytes = simd.load_bytes(from);
+fn folded<S: Simd>(simd: S, bytes: S::V, fold: Option<S::V>) -> S::V {
     match fold {
         Some(fold) => simd.or(bytes, fold),
         None => bytes,
+    }
+}
+
+impl<S: Simd> Block<S> for InMemory<'_, S> {
+    #[inline(always)]
+    fn load(self, simd: S, at: usize) -> S::V {
+        folded(simd, simd.load_bytes(&self.0[at..]), self.1)
+    }
+}
+
+impl<S: Simd> Block<S> for Loaded<'_, S> {
+    #[inline(always)]
+    fn load(self, simd: S, at: usize) -> S::V {
+        let bytes = match self.shifted.get(at) {
+            Some(&bytes) => bytes,
+            None => simd.load_rest(&self.bytes[at.min(self.bytes.len())..]),
+        };
+        folded(simd, bytes, self.fold)
     }
 }

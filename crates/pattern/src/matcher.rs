@@ -2,7 +2,7 @@
 
 use packetloom_simd::Isa;
 
-use crate::classes::Classes;
+use crate::classes::{Begins, Classes};
 use crate::filter::Filter;
 use crate::index::{Index, Kind};
 use crate::lookup::Texts;
@@ -69,8 +69,10 @@ pub struct Matcher {
     pub(crate) sparse: Option<Filter>,
     /// Windows at every byte.
     pub(crate) dense: Option<Filter>,
+    /// The same windows, where they are found by classes rather than by that filter.
+    pub(crate) dense_classes: Option<Classes>,
     /// Where short patterns begin.
-    pub(crate) classes: Option<Classes>,
+    pub(crate) classes: Option<(Classes, Begins)>,
     /// Lengths of the patterns in `classes`, shortest first.
     pub(crate) lengths: Vec<Kind>,
     pub(crate) index: Index,
@@ -93,9 +95,10 @@ impl Matcher {
         let filter =
             |windows: &[_]| (!windows.is_empty()).then(|| plan.allow(Filter::new(windows.len()), windows));
         let (sparse, dense) = (filter(&plan.sparse), filter(&plan.dense));
-        let (classes, lengths) = shape.classes(&patterns);
+        let (classes, lengths) = shape.classes(&patterns, isa);
         let (fold, index) = (plan.fold, Index::new(plan.keys));
-        Self { isa, patterns, fold, sparse, dense, classes, lengths, index }
+        let dense_classes = shape.dense_classes(&patterns, &index, isa);
+        Self { isa, patterns, fold, sparse, dense, dense_classes, classes, lengths, index }
     }
 
     /// Looks through texts. Matches are added to `matches`; those of an earlier text before those of a later one, but for
@@ -127,7 +130,7 @@ impl Matcher {
 
     fn run(&self, texts: Texts<'_>, report: Report, scratch: &mut Scratch, matches: &mut Vec<Match>) {
         assert!(texts.bytes.iter().all(|text| text.len() <= Self::MAX_TEXT), "a text of 4 GiB");
-        self.isa.run(Scan { matcher: self, texts, report, scratch, matches });
+        self.isa.run_on_bytes(Scan { matcher: self, texts, report, scratch, matches });
     }
 
     /// What was compiled.

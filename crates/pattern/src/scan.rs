@@ -3,13 +3,13 @@
 use packetloom_simd::{Kernel, Simd};
 
 use crate::Match;
-use crate::classes::Classes;
-use crate::filter::{BLOCK, FIRST, Filter, FilterView, READ};
-use crate::lookup::{Lookup, Room, Texts};
+use crate::classes::{ClassesView, Group, pass_all};
+use crate::filter::{BLOCK, Block, FIRST, Filter, FilterView, InMemory, Loaded, READ};
+use crate::lookup::{LookUp, Lookup, Room, Texts};
 use crate::matcher::{Matcher, Report};
 
-/// Bytes of texts after which what passed the filters is looked up: so few that they are still in the cache.
-const PART: usize = 64 << 10;
+/// Blocks after which what passed the filters is looked up: so few that their bytes are still in the cache.
+const PART: usize = 1024;
 
 /// What a scan keeps for the next one, so that it allocates nothing.
 #[derive(Debug, Default)]
@@ -28,14 +28,6 @@ pub(crate) struct AllPassed {
     pub(crate) dense: Passed,
     /// Where short patterns may begin.
     pub(crate) short: Passed,
-}
-
-impl AllPassed {
-    fn reserve(&mut self, blocks: usize) {
-        self.sparse.reserve(blocks);
-        self.dense.reserve(4 * blocks + 1);
-        self.short.reserve(blocks);
-    }
 }
 
 /// Places of a block that a filter let through.
@@ -64,89 +56,101 @@ impl Kernel for Scan<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         self.scratch.lookup.start(self.texts.bytes.len());
-        let fold = match self.matcher.fold {
-            0 => None,
-            fold => Some(simd.splat(u32::from_ne_bytes([fold; 4]))),
-        };
-        let mut first = 0;
-        while first < self.texts.bytes.len() {
-            // Texts with so many bytes together, or one that is longer.
-            let mut blocks = 0;
-            let of_part = self.texts.bytes[first..].iter().take_while(|text| {
-                let is_taken = blocks < PART / BLOCK;
-                blocks += if is_taken { text.len() / BLOCK + 2 } else { 0 };
-                is_taken
-            });
-            let last = first + of_part.count();
-            self.scratch.passed.reserve(blocks);
-            // A copy of the code without folding, which most sets do without.
-            if fold.is_none() {
-                for number in first..last {
-                    self.filter(simd, number, None);
-                }
-            } else {
-                for number in first..last {
-                    self.filter(simd, number, fold);
-                }
-            }
-            self.look_up();
-            first = last;
+        // One of each block, one more of a text's first window, and one that is written without being kept.
+        let AllPassed { sparse, dense, short } = &mut self.scratch.passed;
+        sparse.reserve(PART + 1);
+        dense.reserve(5 * PART + 1);
+        short.reserve(PART + 1);
+        // A copy of the code without folding, which most sets do without.
+        match self.matcher.fold {
+            0 => self.filter_all(simd, None),
+            fold => self.filter_all(simd, Some(simd.splat(u32::from_ne_bytes([fold; 4])))),
         }
     }
 }
 
-/// The blocks of a text.
-struct Blocks<'a, S: Simd> {
+/// The filters of a set.
+#[derive(Clone, Copy)]
+struct Filters<'a, S: Simd> {
     sparse: Option<FilterView<'a>>,
     dense: Option<FilterView<'a>>,
-    classes: Option<&'a Classes>,
-    passed: &'a mut AllPassed,
+    /// In place of the filter; none where there is one.
+    dense_classes: &'a [Group],
+    classes: Option<ClassesView<'a, S>>,
     simd: S,
     fold: Option<S::V>,
-    text: u32,
 }
 
-/// Without a branch: nearly all masks are 0, but not so that a processor could tell which.
-#[inline(always)]
-fn push(passed: &mut Passed, text: u32, at: usize, mask: u64) {
-    passed.push_if(mask != 0, Places { text, at: at as u32, mask });
+/// Where a filter writes what it lets through.
+struct Writer<'a> {
+    to: &'a mut [Places],
+    len: usize,
 }
 
-impl<S: Simd> Blocks<'_, S> {
-    /// Filters the block that begins at `at`; `from` are its bytes, and those behind it.
+impl<'a> Writer<'a> {
     #[inline(always)]
-    fn filter(&mut self, from: &[u8], at: usize) {
-        let Self { sparse, dense, classes, passed, simd, fold, text } = self;
-        if let Some(filter) = sparse {
-            let mask = filter.pass(*simd, block(from), *fold).into();
-            push(&mut passed.sparse, *text, at + FIRST, mask);
+    fn new(passed: &'a mut Passed) -> Self {
+        Self { to: passed.space(), len: 0 }
+    }
+
+    /// Without a branch: nearly all masks are 0, but not so that a processor could tell which.
+    #[inline(always)]
+    fn push(&mut self, text: u32, at: usize, mask: u64) {
+        self.to[self.len] = Places { text, at: at as u32, mask };
+        self.len += usize::from(mask != 0);
+    }
+}
+
+/// Where each filter does.
+struct Writers<'a> {
+    sparse: Writer<'a>,
+    dense: Writer<'a>,
+    short: Writer<'a>,
+}
+
+impl<S: Simd> Filters<'_, S> {
+    /// Filters the block at a place of a text, of which there are so many bytes from there on.
+    #[inline(always)]
+    fn filter<B: Block<S>>(&self, to: &mut Writers<'_>, block: B, text: u32, at: usize, len: usize) {
+        if let Some(filter) = self.sparse {
+            let mask = filter.pass(self.simd, block, 0) & windows_within(len, FIRST);
+            to.sparse.push(text, at + FIRST, mask);
         }
-        if let Some(filter) = dense {
+        if let Some(filter) = self.dense {
             for shift in 0..4 {
-                let mask = filter.pass(*simd, block(&from[shift..]), *fold).into();
-                push(&mut passed.dense, *text, at + FIRST + shift, mask);
+                let mask = filter.pass(self.simd, block, shift) & windows_within(len, FIRST + shift);
+                to.dense.push(text, at + FIRST + shift, mask);
             }
         }
-        if let Some(classes) = classes {
-            push(&mut passed.short, *text, at, classes.pass(*simd, block(from), *fold));
+        if !self.dense_classes.is_empty() {
+            // Windows of four bytes.
+            let mask = pass_all(self.dense_classes, self.simd, block) & ones(len.saturating_sub(3));
+            to.dense.push(text, at, mask);
+        }
+        if let Some(classes) = self.classes {
+            to.short.push(text, at, classes.pass(self.simd, block) & ones(len));
         }
     }
 }
 
+/// Of the windows from a place of a block on those that do not lie behind the end of the text, of which there are so many bytes.
 #[inline(always)]
-fn block(from: &[u8]) -> &[u8; READ] {
-    from.first_chunk().expect("a block and what is read behind it")
+fn windows_within(len: usize, from: usize) -> u64 {
+    ones(len.saturating_sub(from) / 4)
 }
 
-/// Bytes behind the beginning of a block that have to be readable.
-const ROOM: usize = READ + 3;
+/// So many bits from the lowest on, or all.
+#[inline(always)]
+fn ones(count: usize) -> u64 {
+    if count < 64 { (1 << count) - 1 } else { u64::MAX }
+}
 
-/// Bytes of the end of a text that are copied, so that there are zeros behind it.
+/// Bytes of the end of a text that are copied, so that there are zeros behind it, where such are not had without a copy.
 const END: usize = 2 * BLOCK;
 
 /// The end of a text, and zeros.
 #[derive(Debug)]
-struct End([u8; END + BLOCK + ROOM]);
+struct End([u8; END + READ]);
 
 impl Default for End {
     fn default() -> Self {
@@ -171,44 +175,101 @@ impl End {
 }
 
 impl Scan<'_> {
-    /// Filters a text.
+    /// Filters all texts, and looks up what passed.
     #[inline(always)]
-    fn filter<S: Simd>(&mut self, simd: S, number: usize, fold: Option<S::V>) {
-        let text = self.texts.bytes[number];
-        let Scratch { passed, end, .. } = &mut *self.scratch;
-        let mut blocks = Blocks {
-            sparse: self.matcher.sparse.as_ref().map(Filter::view),
-            dense: self.matcher.dense.as_ref().map(Filter::view),
-            classes: self.matcher.classes.as_ref(),
-            passed,
-            fold,
-            simd,
-            text: number as u32,
+    fn filter_all<S: Simd>(&mut self, simd: S, fold: Option<S::V>) {
+        let matcher = self.matcher;
+        let (dense, dense_classes) = match &matcher.dense_classes {
+            Some(classes) => (None, classes.groups()),
+            None => (matcher.dense.as_ref().map(Filter::view), &[][..]),
         };
-        if blocks.dense.is_some() {
-            // There is no byte in front of the first window, which the filter would test.
-            push(&mut blocks.passed.dense, blocks.text, 0, 1);
-        }
-        let mut at = 0;
-        while at + ROOM <= text.len() {
-            blocks.filter(&text[at..][..ROOM], at);
-            at += BLOCK;
-        }
-        // Patterns that would need the zeros behind the end are found too long when they are compared.
-        end.set(text);
-        while at < text.len() {
-            blocks.filter(&end.0[END - (text.len() - at)..][..ROOM], at);
-            at += BLOCK;
+        let filters = Filters {
+            sparse: matcher.sparse.as_ref().map(Filter::view),
+            dense,
+            dense_classes,
+            classes: matcher
+                .classes
+                .as_ref()
+                .map(|(classes, _)| ClassesView::new(simd, &classes.groups()[0])),
+            simd,
+            fold,
+        };
+        // Matches from here on are not reduced yet.
+        let mut first = self.matches.len();
+        let (mut text, mut at) = (0, 0);
+        while text < self.texts.bytes.len() {
+            (text, at) = self.filter(&filters, text, at);
+            first = self.look_up(first, text as u32);
         }
     }
 
-    /// Looks up what passed the filters, and keeps of it what is wanted.
+    /// Filters a part of the texts, from a place in one of them on; returns up to which.
+    #[inline(always)]
+    fn filter<S: Simd>(
+        &mut self,
+        filters: &Filters<'_, S>,
+        mut number: usize,
+        mut at: usize,
+    ) -> (usize, usize) {
+        let Scratch { passed: AllPassed { sparse, dense, short }, end, .. } = &mut *self.scratch;
+        let mut to =
+            Writers { sparse: Writer::new(sparse), dense: Writer::new(dense), short: Writer::new(short) };
+        let mut left = PART * BLOCK;
+        while left > 0
+            && let Some(&text) = self.texts.bytes.get(number)
+        {
+            let of_text = number as u32;
+            if let Some(filter) = filters.dense
+                && at == 0
+            {
+                // There is no byte in front of the first window, which the filter would test.
+                to.dense.push(of_text, 0, filter.may_begin(text, self.matcher.fold).into());
+            }
+            let from = at;
+            let last = text.len().min(at + left);
+            while at < last
+                && let Some(block) = text[at..].first_chunk()
+            {
+                if S::SHIFTS_BYTES {
+                    let block = Loaded::new(filters.simd, block, filters.fold);
+                    filters.filter(&mut to, block, of_text, at, usize::MAX);
+                } else {
+                    filters.filter(&mut to, InMemory(block, filters.fold), of_text, at, usize::MAX);
+                }
+                at += BLOCK;
+            }
+            if at < last && !S::LOADS_RESTS {
+                end.set(text);
+            }
+            while at < last {
+                let rest = &text[at..];
+                if S::LOADS_RESTS {
+                    let block = Loaded::rest(filters.simd, rest, filters.fold);
+                    filters.filter(&mut to, block, of_text, at, rest.len());
+                } else {
+                    let block = end.0[END - rest.len()..].first_chunk().expect("zeros behind the end");
+                    filters.filter(&mut to, InMemory(block, filters.fold), of_text, at, rest.len());
+                }
+                at += BLOCK;
+            }
+            left = left.saturating_sub(at - from);
+            if at < text.len() {
+                break;
+            }
+            (number, at) = (number + 1, 0);
+        }
+        let lens = [to.sparse.len, to.dense.len, to.short.len];
+        [sparse, dense, short].into_iter().zip(lens).for_each(|(passed, len)| passed.advance(len));
+        (number, at)
+    }
+
+    /// Looks up what passed the filters, and keeps of all matches from the first on what is wanted; returns from where on there will be
+    /// more that belong to what is kept: those of the text at which the next part begins.
     #[inline(never)]
-    fn look_up(&mut self) {
+    fn look_up(&mut self, first: usize, text: u32) -> usize {
         let Self { matcher, texts, report, scratch: Scratch { passed, lookup, .. }, matches } = self;
-        let first = matches.len();
-        lookup.run(matcher, *texts, *report, passed, matches);
-        // No text is in two parts.
+        matcher.isa.run(LookUp { lookup, matcher, texts: *texts, report: *report, passed, matches });
         report.reduce(matches, first);
+        first + matches[first..].partition_point(|found| found.text < text)
     }
 }

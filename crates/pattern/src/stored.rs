@@ -70,7 +70,7 @@ impl From<io::Error> for Unusable {
 }
 
 /// To be changed with what is written, and with whatever gives that a meaning: the hashes of windows, the gate, the filter, what an item says.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What tells one set from another.
 fn digest_of(patterns: &Patterns) -> [u8; DIGEST] {
@@ -287,7 +287,8 @@ impl Matcher {
         if from.from.read(&mut [0])? != 0 {
             return Err(Unusable::Damaged("bytes behind its end"));
         }
-        let (classes, lengths) = shape.classes(&patterns);
-        Ok(Self { isa, patterns, fold: shape.fold, sparse, dense, classes, lengths, index })
+        let (classes, lengths) = shape.classes(&patterns, isa);
+        let dense_classes = shape.dense_classes(&patterns, &index, isa);
+        Ok(Self { isa, patterns, fold: shape.fold, sparse, dense, dense_classes, classes, lengths, index })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Line, LongLine, Simd};
+use super::{ByteClasses, Kernel, Line, LongLine, Simd};
 
 /// Proof that the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
 #[derive(Clone, Copy)]
@@ -83,6 +83,37 @@ impl Simd for Avx2 {
         let from = &from[..LANES * 4];
         // SAFETY: see above; 32 bytes are read.
         unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+    }
+
+    const LOADS_RESTS: bool = false;
+
+    #[inline(always)]
+    fn load_rest(self, from: &[u8]) -> __m256i {
+        let mut bytes = [0; LANES * 4];
+        let len = from.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&from[..len]);
+        self.load_bytes(&bytes)
+    }
+
+    const SHIFTS_BYTES: bool = false;
+
+    #[inline(always)]
+    fn load_shifted(self, from: &[u8]) -> [__m256i; 4] {
+        let from = &from[..LANES * 4 + 4];
+        [
+            self.load_bytes(from),
+            self.load_bytes(&from[1..]),
+            self.load_bytes(&from[2..]),
+            self.load_bytes(&from[3..]),
+        ]
+    }
+
+    #[inline(always)]
+    fn load_shifted_rest(self, from: &[u8]) -> [__m256i; 4] {
+        let mut bytes = [0; LANES * 4 + 4];
+        let len = from.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&from[..len]);
+        self.load_shifted(&bytes)
     }
 
     #[inline(always)]
@@ -192,6 +223,15 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn gather_top(self, table: &[u32], hash: __m256i) -> __m256i {
+        let bits = table.len().ilog2();
+        assert!((1..=29).contains(&bits));
+        let index = self.shr(hash, 32 - bits);
+        // SAFETY: see above; every index has so many bits that it is that of a word of the table, and not negative.
+        unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) }
+    }
+
+    #[inline(always)]
     fn nibbles_clear(self, words: __m256i, low: __m256i, high: __m256i) -> u32 {
         // SAFETY: see above.
         unsafe {
@@ -204,8 +244,17 @@ impl Simd for Avx2 {
         }
     }
 
+    type Classes<'a> = &'a ByteClasses;
+
+    const CLASSES_ARE_EXACT: bool = false;
+
     #[inline(always)]
-    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: __m256i) -> __m256i {
+    fn load_classes(self, table: &ByteClasses) -> &ByteClasses {
+        table
+    }
+
+    #[inline(always)]
+    fn classes(self, ByteClasses { low, high, .. }: &ByteClasses, bytes: __m256i) -> __m256i {
         // SAFETY: see above; the tables are 32 and 8 bytes.
         unsafe {
             let rows = _mm256_broadcastsi128_si256(_mm_loadl_epi64(high.as_ptr().cast()));

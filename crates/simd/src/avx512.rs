@@ -3,23 +3,65 @@
 use std::arch::x86_64::*;
 
 use super::avx2::Avx2;
-use super::{Kernel, Line, LongLine, Simd};
+use super::{ByteClasses, Kernel, Line, LongLine, Simd};
 
-/// Proof that the processor has AVX-512 F, BW, CD, DQ and VL, and what [`Avx2`] proves.
+/// Proof that the processor has AVX-512 F, BW, CD, DQ and VL, and what [`Avx2`] proves; and VBMI and VBMI2, if it says so.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const HAS_VBMI: bool>(());
 
 /// Runs a kernel with it.
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Avx512(()))
+    kernel.run(Avx512::<false>(()))
+}
+
+/// Runs a kernel with it, and with what moves bytes.
+#[target_feature(
+    enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx2,bmi1,bmi2,lzcnt,popcnt"
+)]
+pub(super) fn run_on_bytes<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx512::<true>(()))
 }
 
 const LANES: usize = 16;
 
+/// A table of classes; where the processor has VBMI, the exact one in two vectors.
+#[derive(Clone, Copy)]
+pub(super) struct ClassTable<'a> {
+    table: &'a ByteClasses,
+    exact: (__m512i, __m512i),
+}
+
+/// What is behind so many bytes. Where that is nothing it is still a place of `from`: a load of nothing is slow where there is no memory.
+#[inline(always)]
+fn behind(from: &[u8], count: usize) -> &[u8] {
+    &from[count.min(from.len())..]
+}
+
+impl<const HAS_VBMI: bool> Avx512<HAS_VBMI> {
+    /// `words`, and its bytes from the second, the third and the fourth on; `behind` begins with those that follow.
+    ///
+    /// # Safety
+    ///
+    /// The processor has VBMI2.
+    #[inline(always)]
+    unsafe fn shifted(self, words: __m512i, behind: __m512i) -> [__m512i; 4] {
+        // SAFETY: the caller's.
+        unsafe {
+            let next = _mm512_alignr_epi32::<1>(behind, words);
+            [
+                words,
+                _mm512_shrdi_epi32::<8>(words, next),
+                _mm512_shrdi_epi32::<16>(words, next),
+                _mm512_shrdi_epi32::<24>(words, next),
+            ]
+        }
+    }
+}
+
 // SAFETY of every block below: the token proves that the processor has AVX-512; pointers are of slices whose length was
 // checked by indexing.
-impl Simd for Avx512 {
+impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
     const LANES: usize = LANES;
     type V = __m512i;
 
@@ -48,6 +90,47 @@ impl Simd for Avx512 {
         let from = &from[..LANES * 4];
         // SAFETY: see above; 64 bytes are read.
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    const LOADS_RESTS: bool = true;
+
+    #[inline(always)]
+    fn load_rest(self, from: &[u8]) -> __m512i {
+        // SAFETY: see above; bytes behind the slice are masked out, and those are not read.
+        unsafe {
+            _mm512_maskz_loadu_epi8(_bzhi_u64(u64::MAX, from.len().min(64) as u32), from.as_ptr().cast())
+        }
+    }
+
+    const SHIFTS_BYTES: bool = HAS_VBMI;
+
+    #[inline(always)]
+    fn load_shifted(self, from: &[u8]) -> [__m512i; 4] {
+        let from = &from[..LANES * 4 + 4];
+        let words = self.load_bytes(from);
+        if HAS_VBMI {
+            let behind = from.last_chunk().map_or(0, |behind| u32::from_le_bytes(*behind));
+            // SAFETY: the token proves that the processor has VBMI2.
+            return unsafe { self.shifted(words, self.splat(behind)) };
+        }
+        [words, self.load_bytes(&from[1..]), self.load_bytes(&from[2..]), self.load_bytes(&from[3..])]
+    }
+
+    #[inline(always)]
+    fn load_shifted_rest(self, from: &[u8]) -> [__m512i; 4] {
+        let words = self.load_rest(from);
+        if HAS_VBMI {
+            let behind =
+                if from.len() > LANES * 4 { self.load_rest(&from[LANES * 4..]) } else { self.splat(0) };
+            // SAFETY: the token proves that the processor has VBMI2.
+            return unsafe { self.shifted(words, behind) };
+        }
+        [
+            words,
+            self.load_rest(behind(from, 1)),
+            self.load_rest(behind(from, 2)),
+            self.load_rest(behind(from, 3)),
+        ]
     }
 
     #[inline(always)]
@@ -150,6 +233,22 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn gather_top(self, table: &[u32], hash: __m512i) -> __m512i {
+        let bits = table.len().ilog2();
+        assert!((1..=29).contains(&bits));
+        let index = self.shr(hash, 32 - bits);
+        // Two gathers of AVX2: that of AVX-512 has its mask in a register which the compiler fills with ones by an instruction that waits, on
+        // Zen 4, for what the register of another mask is: often for the gather before.
+        // SAFETY: see above; every index has so many bits that it is that of a word of the table, and not negative.
+        unsafe {
+            let table = table.as_ptr().cast();
+            let low = _mm256_i32gather_epi32::<4>(table, _mm512_castsi512_si256(index));
+            let high = _mm256_i32gather_epi32::<4>(table, _mm512_extracti64x4_epi64::<1>(index));
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+        }
+    }
+
+    #[inline(always)]
     fn nibbles_clear(self, words: __m512i, low: __m512i, high: __m512i) -> u32 {
         // SAFETY: see above.
         unsafe {
@@ -161,8 +260,26 @@ impl Simd for Avx512 {
         }
     }
 
+    type Classes<'a> = ClassTable<'a>;
+
+    const CLASSES_ARE_EXACT: bool = HAS_VBMI;
+
     #[inline(always)]
-    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: __m512i) -> __m512i {
+    fn load_classes(self, table: &ByteClasses) -> ClassTable<'_> {
+        let (first, second) = table.exact.split_at(64);
+        ClassTable { table, exact: (self.load_bytes(first), self.load_bytes(second)) }
+    }
+
+    #[inline(always)]
+    fn classes(
+        self,
+        ClassTable { table: ByteClasses { low, high, .. }, exact }: ClassTable<'_>,
+        bytes: __m512i,
+    ) -> __m512i {
+        if HAS_VBMI {
+            // SAFETY: the token proves that the processor has VBMI.
+            return unsafe { _mm512_permutex2var_epi8(exact.0, bytes, exact.1) };
+        }
         // SAFETY: see above; the tables are 32 and 8 bytes.
         unsafe {
             let rows = _mm512_broadcast_i32x4(_mm_loadl_epi64(high.as_ptr().cast()));

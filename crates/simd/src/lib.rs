@@ -21,6 +21,9 @@ pub struct Isa(Level);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
+    /// 512-bit vectors: F, BW, CD, DQ and VL, and what moves bytes: VBMI and VBMI2.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vbmi,
     /// 512-bit vectors: F, BW, CD, DQ and VL.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -57,6 +60,16 @@ pub trait Simd: Copy {
     fn store(self, vector: Self::V, to: &mut [u32]);
     /// The first bytes of `from`, four a word, the first of them the lowest; it holds four times [`Simd::LANES`] at least.
     fn load_bytes(self, from: &[u8]) -> Self::V;
+    /// Whether [`Simd::load_rest`] is one instruction, rather than a copy.
+    const LOADS_RESTS: bool;
+    /// As [`Simd::load_bytes`], of however few bytes, with zeros behind them.
+    fn load_rest(self, from: &[u8]) -> Self::V;
+    /// Whether [`Simd::load_shifted`] shifts in registers, rather than loading four times.
+    const SHIFTS_BYTES: bool;
+    /// [`Simd::load_bytes`] from the first, the second, the third and the fourth byte on; `from` holds four bytes more than a vector.
+    fn load_shifted(self, from: &[u8]) -> [Self::V; 4];
+    /// As [`Simd::load_shifted`], of however few bytes, with zeros behind them.
+    fn load_shifted_rest(self, from: &[u8]) -> [Self::V; 4];
     /// Bitwise AND.
     fn and(self, a: Self::V, b: Self::V) -> Self::V;
     /// Bitwise OR.
@@ -93,11 +106,23 @@ pub trait Simd: Copy {
     ///
     /// Where the table is empty.
     fn gather(self, table: &[u32], index: Self::V) -> Self::V;
+    /// As [`Simd::gather`] with as many of the highest bits of each lane as a table has whose length is the power of two up to this one's.
+    ///
+    /// # Panics
+    ///
+    /// Where the table has fewer than two words, or 2 GiB.
+    fn gather_top(self, table: &[u32], hash: Self::V) -> Self::V;
     /// Lanes of `words` in which two bits are 0: that of the low half whose number are the lowest four bits of the lane of `low`, and
     /// that of the high half whose number are bits 16 to 19 of the lane of `high`.
     fn nibbles_clear(self, words: Self::V, low: Self::V, high: Self::V) -> u32;
-    /// For each byte what both tables have in common: the first at its low five bits, the second at its high three ones.
-    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: Self::V) -> Self::V;
+    /// A table of what bytes are, where [`Simd::classes`] looks it up.
+    type Classes<'a>: Copy;
+    /// Whether [`Simd::classes`] are those of [`ByteClasses::exact`], rather than products.
+    const CLASSES_ARE_EXACT: bool;
+    /// Makes a table ready to be looked up.
+    fn load_classes(self, table: &ByteClasses) -> Self::Classes<'_>;
+    /// The class of each byte.
+    fn classes(self, table: Self::Classes<'_>, bytes: Self::V) -> Self::V;
     /// Bytes that are not 0, a bit each.
     fn nonzero_bytes(self, a: Self::V) -> u64;
     /// As [`Simd::gather`] from half words, the last of which is padding: an index past the end reads the one before it.
@@ -142,6 +167,17 @@ pub trait Simd: Copy {
     fn ends_with(self, line: &[u8; 64], text: &[u8]) -> bool;
     /// For each number a bit: whether the word of `line` that its bits 12 to 14 choose has the two bits that its bits 0 to 5, and 6 to 11, choose.
     fn have_bits(self, line: &[u64; 8], numbers: &[u64; 8]) -> u32;
+}
+
+/// What each byte is, a bit for each class, in two forms.
+#[derive(Clone, Debug)]
+pub struct ByteClasses {
+    /// By the low seven bits of a byte.
+    pub exact: [u8; 128],
+    /// By the low five bits of a byte: of the classes of both that [`high`](Self::high) has, too, it is one.
+    pub low: [u8; 32],
+    /// By the high three bits of a byte.
+    pub high: [u8; 8],
 }
 
 /// The fewest and the most lanes that a vector has.
@@ -191,13 +227,27 @@ impl Isa {
             }
             let avx2 = has!("avx2" "bmi1" "bmi2" "lzcnt" "popcnt");
             if avx2 && has!("avx512f" "avx512bw" "avx512cd" "avx512dq" "avx512vl") {
-                all.push(Self(Level::Avx512));
+                all.push(Self(if has!("avx512vbmi" "avx512vbmi2") {
+                    Level::Avx512Vbmi
+                } else {
+                    Level::Avx512
+                }));
             }
             if avx2 {
                 all.push(Self(Level::Avx2));
             }
         }
         all.push(Self(Level::Portable));
+        all
+    }
+
+    /// As [`all_available`](Self::all_available), with those between which [`run_on_bytes`](Self::run_on_bytes) alone makes a difference.
+    pub fn all_for_bytes() -> Vec<Self> {
+        let mut all = Self::all_available();
+        #[cfg(target_arch = "x86_64")]
+        if all[0].0 == Level::Avx512Vbmi {
+            all.insert(1, Self(Level::Avx512));
+        }
         all
     }
 
@@ -210,7 +260,7 @@ impl Isa {
     pub const fn name(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => "avx512",
+            Level::Avx512Vbmi | Level::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
             Level::Portable => "portable",
@@ -221,14 +271,40 @@ impl Isa {
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
-            // SAFETY: an `Isa` of this level is made in `all_available` alone, where the processor has the features.
+            // SAFETY: an `Isa` of this level is made in `all_available` and `all_for_bytes` alone, where the processor has the features.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { avx512::run(kernel) },
+            Level::Avx512Vbmi | Level::Avx512 => unsafe { avx512::run(kernel) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => unsafe { avx2::run(kernel) },
             Level::Portable => kernel.run(portable::Portable),
         }
+    }
+
+    /// As [`run`](Self::run), for kernels that look up bytes: with what moves bytes, where the processor has it. One more copy of
+    /// the kernel is made for that.
+    #[inline]
+    pub fn run_on_bytes<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Vbmi => unsafe { avx512::run_on_bytes(kernel) },
+            _ => self.run(kernel),
+        }
+    }
+
+    /// Whether classes of bytes are exact for kernels that are run by [`run_on_bytes`](Self::run_on_bytes).
+    pub fn has_exact_classes(self) -> bool {
+        struct IsExact;
+        impl Kernel for IsExact {
+            type Output = bool;
+
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) -> bool {
+                S::CLASSES_ARE_EXACT
+            }
+        }
+        self.run_on_bytes(IsExact)
     }
 }
 

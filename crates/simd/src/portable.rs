@@ -1,6 +1,6 @@
 //! Arrays, as the compiler makes of them what the target has.
 
-use super::{Line, LongLine, Simd};
+use super::{ByteClasses, Line, LongLine, Simd};
 
 /// Eight words: two 128-bit vectors where there are such.
 #[derive(Clone, Copy)]
@@ -52,6 +52,37 @@ impl Simd for Portable {
     fn load_bytes(self, from: &[u8]) -> Words {
         let (words, _) = from[..LANES * 4].as_chunks();
         std::array::from_fn(|lane| u32::from_le_bytes(words[lane]))
+    }
+
+    const LOADS_RESTS: bool = false;
+
+    #[inline(always)]
+    fn load_rest(self, from: &[u8]) -> Words {
+        let mut bytes = [0; LANES * 4];
+        let len = from.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&from[..len]);
+        self.load_bytes(&bytes)
+    }
+
+    const SHIFTS_BYTES: bool = false;
+
+    #[inline(always)]
+    fn load_shifted(self, from: &[u8]) -> [Words; 4] {
+        let from = &from[..LANES * 4 + 4];
+        [
+            self.load_bytes(from),
+            self.load_bytes(&from[1..]),
+            self.load_bytes(&from[2..]),
+            self.load_bytes(&from[3..]),
+        ]
+    }
+
+    #[inline(always)]
+    fn load_shifted_rest(self, from: &[u8]) -> [Words; 4] {
+        let mut bytes = [0; LANES * 4 + 4];
+        let len = from.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&from[..len]);
+        self.load_shifted(&bytes)
     }
 
     #[inline(always)]
@@ -136,14 +167,30 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn gather_top(self, table: &[u32], hash: Words) -> Words {
+        let bits = table.len().ilog2();
+        assert!((1..=29).contains(&bits));
+        self.gather(table, self.shr(hash, 32 - bits))
+    }
+
+    #[inline(always)]
     fn nibbles_clear(self, words: Words, low: Words, high: Words) -> u32 {
         let low = each(words, low, |word, number| word >> (number & 15));
         let high = each(words, high, |word, number| word >> (16 + (number >> 16 & 15)));
         mask_of(each(low, high, |low, high| (low | high) & 1).map(|set| set == 0))
     }
 
+    type Classes<'a> = &'a ByteClasses;
+
+    const CLASSES_ARE_EXACT: bool = false;
+
     #[inline(always)]
-    fn classes(self, low: &[u8; 32], high: &[u8; 8], bytes: Words) -> Words {
+    fn load_classes(self, table: &ByteClasses) -> &ByteClasses {
+        table
+    }
+
+    #[inline(always)]
+    fn classes(self, ByteClasses { low, high, .. }: &ByteClasses, bytes: Words) -> Words {
         let class = |byte: u8| low[usize::from(byte & 31)] & high[usize::from(byte >> 5)];
         bytes.map(|word| u32::from_le_bytes(word.to_le_bytes().map(class)))
     }

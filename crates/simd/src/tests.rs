@@ -58,10 +58,46 @@ impl Kernel for Arithmetic {
         });
         let bytes: Vec<u8> = a.iter().flat_map(|word| word.to_le_bytes()).collect();
         check("load_bytes", simd.load_bytes(&bytes), &|a, _| a);
-        let low: [u8; 32] = std::array::from_fn(|at| words(self.0 ^ 1, 32)[at] as u8);
-        let high: [u8; 8] = std::array::from_fn(|at| words(self.0 ^ 2, 8)[at] as u8);
-        check("classes", simd.classes(&low, &high, x), &|a, _| {
-            let class = |byte: u8| low[usize::from(byte & 31)] & high[usize::from(byte >> 5)];
+        for len in 0..=bytes.len() {
+            let mut rest = bytes.clone();
+            rest[len..].fill(0);
+            let mut found = vec![0; S::LANES];
+            simd.store(simd.load_rest(&bytes[..len]), &mut found);
+            assert!(rest.iter().copied().eq(found.iter().flat_map(|word| word.to_le_bytes())), "{len} bytes");
+        }
+        let more: Vec<u8> = bytes.iter().copied().chain(1..=8).collect();
+        check("load_rest", simd.load_rest(&more), &|a, _| a);
+        for len in 0..=more.len() {
+            let mut rest = more.clone();
+            rest[len..].fill(0);
+            for (shift, vector) in simd.load_shifted_rest(&more[..len]).into_iter().enumerate() {
+                let mut found = vec![0; S::LANES];
+                simd.store(vector, &mut found);
+                let found = found.iter().flat_map(|word| word.to_le_bytes());
+                assert!(
+                    found.eq(rest[shift..][..bytes.len()].iter().copied()),
+                    "{len} bytes from {shift} on"
+                );
+            }
+        }
+        for (shift, vector) in simd.load_shifted(&more).into_iter().enumerate() {
+            let word =
+                |lane: usize| more[4 * lane + shift..].first_chunk().map_or(0, |w| u32::from_le_bytes(*w));
+            let expected: Vec<u32> = (0..S::LANES).map(word).collect();
+            let mut found = vec![0; S::LANES];
+            simd.store(vector, &mut found);
+            assert_eq!(found, expected, "from {shift} on");
+        }
+        let table = ByteClasses {
+            exact: std::array::from_fn(|at| words(self.0 ^ 1, 128)[at] as u8),
+            low: std::array::from_fn(|at| words(self.0 ^ 2, 32)[at] as u8),
+            high: std::array::from_fn(|at| words(self.0 ^ 3, 8)[at] as u8),
+        };
+        check("classes", simd.classes(simd.load_classes(&table), x), &|a, _| {
+            let class = |byte: u8| match S::CLASSES_ARE_EXACT {
+                true => table.exact[usize::from(byte & 127)],
+                false => table.low[usize::from(byte & 31)] & table.high[usize::from(byte >> 5)],
+            };
             u32::from_le_bytes(a.to_le_bytes().map(class))
         });
         let nonzero = bytes.iter().enumerate().fold(0, |mask, (at, &byte)| mask | u64::from(byte != 0) << at);
@@ -97,6 +133,12 @@ impl Kernel for Memory {
         simd.store(simd.gather(&table, vector), &mut found);
         let expected: Vec<u32> = index.iter().map(|&i| table[(i as usize).min(99)]).collect();
         assert_eq!(found, expected);
+        for len in [2, 3, 64, 100] {
+            let bits = usize::ilog2(len);
+            simd.store(simd.gather_top(&table[..len], vector), &mut found);
+            let expected: Vec<u32> = index.iter().map(|i| table[(i >> (32 - bits)) as usize]).collect();
+            assert_eq!(found, expected, "{len} words");
+        }
         simd.store(simd.gather16(&halves, vector), &mut found);
         let expected: Vec<u32> = index.iter().map(|&i| halves[(i as usize).min(98)].into()).collect();
         assert_eq!(found, expected);
@@ -134,10 +176,10 @@ impl Kernel for Match<'_> {
 
 #[test]
 fn operations_are_those_on_single_words() {
-    for isa in Isa::all_available() {
+    for isa in Isa::all_for_bytes() {
         for seed in 0..2000 {
-            isa.run(Arithmetic(seed));
-            isa.run(Memory(seed));
+            isa.run_on_bytes(Arithmetic(seed));
+            isa.run_on_bytes(Memory(seed));
         }
     }
 }

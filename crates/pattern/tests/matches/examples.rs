@@ -28,7 +28,7 @@ fn each_length_is_found_at_each_place_of_a_text() {
             .map(|(before, after)| [&vec![b'x'; before][..], pattern, &vec![0; after]].concat())
             .collect();
         let texts: Vec<_> = texts.iter().map(|text| &text[..]).collect();
-        for isa in Isa::all_available() {
+        for isa in Isa::all_for_bytes() {
             let found = find(&Matcher::with(patterns.clone(), isa, &[]), &texts, Report::All);
             let expected: Vec<_> = texts
                 .iter()
@@ -190,6 +190,53 @@ fn many_texts_are_looked_through_in_parts() {
     let found = find(&Matcher::new(patterns), &texts, Report::All);
     assert_eq!(found.len(), 20_003);
     assert_eq!(found[20_000], Match { text: 20_000, end: 70_012, pattern: 0 });
+}
+
+#[test]
+fn long_texts_are_looked_through_in_parts() {
+    // So many short ones that there are windows at every byte, too.
+    let short: Vec<Vec<u8>> = (0..200).map(|number| format!("{number:05}").into_bytes()).collect();
+    let patterns: Patterns =
+        short.iter().map(|bytes| &bytes[..]).chain([&b"needle-in-it"[..], b"x"]).collect();
+    let piece: Vec<u8> = (0..200).flat_map(|number| format!("{number:05}-").into_bytes()).collect();
+    // Parts have 65,536 bytes: matches at all places around their ends.
+    let texts: Vec<Vec<u8>> = (0..70)
+        .map(|before| {
+            let mut text = vec![b'-'; 65_536 - 64 + before];
+            text.extend_from_slice(b"00007needle-in-itx");
+            text.extend(piece.iter().cycle().take(70_000));
+            text
+        })
+        .collect();
+    let texts: Vec<&[u8]> =
+        texts.iter().map(|text| &text[..]).chain([&b"00001"[..], b"", b"00002"]).collect();
+    for isa in Isa::all_for_bytes() {
+        let matcher = Matcher::with(patterns.clone(), isa, &[]);
+        let found = find(&matcher, &texts, Report::All);
+        for (number, text) in texts.iter().enumerate().step_by(9) {
+            let of_text: Vec<_> = found.iter().filter(|m| m.text == number as u32).copied().collect();
+            assert_eq!(of_text, oracle::matches(&patterns, text, number as u32), "{number}, {isa:?}");
+        }
+        crate::check_one_a_text(&matcher, &texts, &found);
+    }
+}
+
+#[test]
+fn nothing_is_found_behind_an_end() {
+    // Zeros, as may be read there; as a short pattern, as a window at every byte, and as one on the grid.
+    let mut patterns: Patterns = (1..=9).map(|len| &[0; 9][..len]).collect();
+    for number in 0..200u32 {
+        patterns.push(Pattern::new(format!("{number:05}").as_bytes())).expect("a pattern");
+    }
+    let few: Patterns = (1..=9).map(|len| &[0; 9][..len]).collect();
+    let lens = (0..150).flat_map(|len| (0..10.min(len)).map(move |zeros| (len, zeros)));
+    let texts: Vec<Vec<u8>> =
+        lens.clone().map(|(len, zeros)| [vec![b'-'; len - zeros], vec![0; zeros]].concat()).collect();
+    let texts: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
+    for patterns in [patterns, few] {
+        let found = check(&patterns, &texts);
+        assert_eq!(found.len(), lens.clone().map(|(_, zeros)| zeros * (zeros + 1) / 2).sum::<usize>());
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use packetloom_simd::Isa;
 /// All matches in texts by every instruction set of this processor, with a sample and without one: the same.
 pub(crate) fn find_all(patterns: &Patterns, texts: &[&[u8]]) -> Vec<Match> {
     let mut found: Option<Vec<Match>> = None;
-    for isa in Isa::all_available() {
+    for isa in Isa::all_for_bytes() {
         for sample in [&[][..], texts] {
             let matcher = Matcher::with(patterns.clone(), isa, sample);
             let matches = find(&matcher, texts, Report::All);

@@ -39,7 +39,7 @@ proptest! {
                 from < new.1 && found.end > new.0 && bounds.hold(place, place + bytes.len() as u64)
             }));
         }
-        for isa in Isa::all_available() {
+        for isa in Isa::all_for_bytes() {
             let mut found = Vec::new();
             let matcher = Matcher::with(set.clone(), isa, &[]);
             matcher.find_in_parts(&all, &parts, Report::All, &mut Scratch::default(), &mut found);
