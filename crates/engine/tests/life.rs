@@ -15,7 +15,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use support::{
-    How, Results, all_results, capture, capture_of_frames, devices, frames, in_vlans, is_slow, plan, shares, without_first,
+    How, Results, all_results, capture, capture_of_frames, devices, frames, in_vlans, is_slow, plan, shares,
+    without_first,
 };
 
 /// A capture of packets between 12 clients and 20 servers, `10.0.0.x` and `10.0.1.x` or `2001:db8::x` and `2001:db8::1:x`, of TCP in all states,

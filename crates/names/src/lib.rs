@@ -64,7 +64,7 @@ pub fn is_dns(source_port: u16, destination_port: u16) -> bool {
 
 /// Hands out the names that the questions of DNS messages ask for, in order: of the message that a datagram is, or, where it is a segment of TCP, of the
 /// messages that it has if it has whole ones and nothing else. Of each message that are the first 32. A segment may not be such: then it is false.
-pub fn for_each_question(payload: &[u8], is_segment: bool, mut take: impl FnMut(Name)) -> bool {
+pub fn for_each_question(payload: &[u8], is_segment: bool, take: impl FnMut(Name)) -> bool {
     if !is_segment {
         dns::for_each_question(payload, take);
         return true;
@@ -76,12 +76,17 @@ pub fn for_each_question(payload: &[u8], is_segment: bool, mut take: impl FnMut(
     if payload.is_empty() || !rest.is_empty() {
         return false;
     }
-    rest = payload;
+    for_each_leading_question(payload, take);
+    true
+}
+
+/// The same of the whole DNS messages that a segment of TCP begins with, whatever is behind them.
+pub fn for_each_leading_question(segment: &[u8], mut take: impl FnMut(Name)) {
+    let mut rest = segment;
     while let Some((message, behind)) = dns::split_message(rest) {
         dns::for_each_question(message, &mut take);
         rest = behind;
     }
-    true
 }
 
 /// What is behind a request of HTTP/1.x that these bytes begin with, or that has a part of its head before them: the next request, if there is one.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytemuck::{Pod, Zeroable};
 use packetloom_names::{
     FieldWatch, Fields, Name, NameKind, Outcome, Values, Watch, begins_with_request, behind_request,
-    for_each_question, is_dns,
+    for_each_leading_question, for_each_question, is_dns,
 };
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{Batch, KeyBits, protocol};
@@ -74,14 +74,22 @@ impl Payload<'_> {
     /// Hands out its names but for the one that was found first: those of further questions and messages of DNS where messages begin with it, and
     /// those of requests that are behind the first one.
     pub(crate) fn each_later_name(&self, first: &Progress<NameKind>, mut take: impl FnMut(Name)) {
-        let kind = first.found;
-        if is_dns(self.ports.0, self.ports.1) && kind.is_none_or(|kind| kind == NameKind::DnsQuery) {
-            if !first.waits && (first.begins || kind.is_none()) && !self.bytes.is_empty() {
-                let mut left_out = usize::from(kind.is_some());
-                for_each_question(self.bytes, self.protocol == protocol::TCP, |name| match left_out {
-                    0 => take(name),
-                    _ => left_out -= 1,
-                });
+        let (kind, is_segment) = (first.found, self.protocol == protocol::TCP);
+        let is_dns = (is_segment || self.protocol == protocol::UDP) && is_dns(self.ports.0, self.ports.1);
+        if is_dns && kind.is_none_or(|kind| kind == NameKind::DnsQuery) {
+            if first.waits || self.bytes.is_empty() {
+                return;
+            }
+            let mut left_out = usize::from(kind.is_some());
+            let mut take = |name| match left_out {
+                0 => take(name),
+                _ => left_out -= 1,
+            };
+            match kind {
+                // Behind whole messages the first bytes of another one may stand.
+                Some(_) if first.begins && is_segment => for_each_leading_question(self.bytes, take),
+                Some(_) if !first.begins => {}
+                _ => drop(for_each_question(self.bytes, is_segment, &mut take)),
             }
             return;
         }
@@ -414,7 +422,7 @@ pub(crate) fn payload_in(batch: &Batch, index: usize) -> Option<Payload<'_>> {
         }
         Parsed::Rejected(_) => return None,
     };
-    if bits.contains(KeyBits::LATER_FRAGMENT) {
+    if !bits.contains(KeyBits::PORTS) || bits.contains(KeyBits::LATER_FRAGMENT) {
         return None;
     }
     let bytes = batch.payload(index).unwrap_or_default();
@@ -514,6 +522,62 @@ impl<F: Follow> OracleWatches<F> {
         match stages[way] {
             Stage::Over => Progress { begins: begins || alone.begins, ..alone },
             stage => Progress { begins, found: None, waits: stage == Stage::Watching },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A DNS message that asks for these names.
+    fn message(names: &[&str]) -> Vec<u8> {
+        let mut message = vec![0, 1, 1, 0, 0, names.len() as u8, 0, 0, 0, 0, 0, 0];
+        for name in names {
+            for label in name.split('.') {
+                message.push(label.len() as u8);
+                message.extend(label.bytes());
+            }
+            message.extend([0, 0, 1, 0, 1]);
+        }
+        message
+    }
+
+    /// The same as TCP has it.
+    fn framed(names: &[&str]) -> Vec<u8> {
+        let message = message(names);
+        [&(message.len() as u16).to_be_bytes(), &message[..]].concat()
+    }
+
+    fn request(host: &str) -> Vec<u8> {
+        format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
+    }
+
+    fn names(protocol: u8, port: u16, bytes: &[u8]) -> Vec<String> {
+        let payload = Payload { protocol, ports: (40_000, port), sequence: 0, begin: None, bytes };
+        let mut names = Vec::new();
+        payload.each_name(|name| names.push(name.text.into_string()));
+        names
+    }
+
+    #[test]
+    fn all_names_of_a_packet_are_found() {
+        let (tcp, udp) = (protocol::TCP, protocol::UDP);
+        let two = framed(&["a.example", "b.example"]);
+        let cases: [(u8, u16, Vec<u8>, &[&str]); 9] = [
+            (udp, 53, message(&["a.example", "b.example"]), &["a.example", "b.example"]),
+            (tcp, 53, two.clone(), &["a.example", "b.example"]),
+            (tcp, 53, [&two[..], &framed(&["c.example"])].concat(), &["a.example", "b.example", "c.example"]),
+            // Of another message its first byte is there, or a part of its name.
+            (tcp, 53, [&two[..], &[0]].concat(), &["a.example", "b.example"]),
+            (tcp, 53, [&two[..], &framed(&["c.example"])[..18]].concat(), &["a.example", "b.example"]),
+            (tcp, 80, [request("a.example"), request("b.example")].concat(), &["a.example", "b.example"]),
+            (tcp, 80, two, &[]),
+            (protocol::SCTP, 53, message(&["a.example"]), &[]),
+            (protocol::ICMP, 53, message(&["a.example"]), &[]),
+        ];
+        for (protocol, port, bytes, expected) in cases {
+            assert_eq!(names(protocol, port, &bytes), expected, "{protocol} {port} {bytes:?}");
         }
     }
 }

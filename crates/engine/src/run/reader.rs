@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use packetloom_io::Polled;
 use packetloom_nf::flows::By;
-use packetloom_packet::batch::Policy;
+use packetloom_packet::batch::{Policy, empty_arena};
 use packetloom_packet::{Batch, Timestamp};
 
 use super::{Control, Intake};
@@ -199,6 +199,11 @@ impl<'r, 'i> Reader<'r, 'i> {
         };
         batch.take_from(held, *at, is_near);
         *at += batch.len();
+        if *at >= held.len() {
+            // The batch alone has the frames' memory: they can be rewritten there, and go back when it is delivered.
+            held.reset(empty_arena());
+            *at = 0;
+        }
         Ok(Polled::Frames)
     }
 }

@@ -186,7 +186,8 @@ impl Filler<'_> {
         }
         let mut offload = arrival.offload;
         write(&mut self.chunk[start..start + len], &mut offload);
-        *self.used += len.next_multiple_of(LINE);
+        // Also where there are no bytes: the chunk is the batch's from then on.
+        *self.used += len.max(1).next_multiple_of(LINE);
         let copies_begin = self.lent.as_ref().map_or(0, |lent| lent.copies_begin());
         self.append(copies_begin + start as u64, len, arrival, offload);
         true
@@ -231,6 +232,16 @@ mod tests {
             offload: Offload::partial(u16::from(fill), 6),
         };
         buffer.filler().push(len, arrival, |place, _| place.fill(fill))
+    }
+
+    #[test]
+    fn frames_without_bytes_come_out() {
+        let (mut buffer, mut batch) = (ReceiveBuffer::new(4), Batch::new(4));
+        for _ in 0..3 {
+            assert!(push(&mut buffer, 0, 1));
+            buffer.deliver(&mut batch);
+            assert_eq!((batch.len(), batch.bytes(0)), (1, &[][..]));
+        }
     }
 
     #[test]

@@ -29,24 +29,30 @@ impl Function for DomainsCpu {
     fn process(&mut self, batch: &mut Batch) {
         let Self { names, report, logged, found, blocking } = self;
         logged.clear();
-        for (index, verdict) in batch.verdicts().iter().enumerate() {
-            if verdict.is_pass()
+        let mut decide = |found: &mut NamesInBatch, batch: &mut Batch| {
+            found.decide(names, |frame, decided| {
+                if !report.count(decided, blocking) {
+                    return;
+                }
+                let handed_out = blocking.iter().filter(|&&line| names.is_handed_out(line));
+                logged.extend(handed_out.map(|&rule| Logged { frame, rule }));
+                if let Some(mark) = names.settings.mark {
+                    batch.set_mark(frame as usize, mark);
+                }
+                batch.judge().0[frame as usize] = names.settings.action.verdict(DropReason::Domains);
+            });
+        };
+        for index in 0..batch.len() {
+            if batch.verdicts()[index].is_pass()
                 && let Some(payload) = payload_in(batch, index)
             {
                 payload.each_name(|name| found.push(index as u32, name));
             }
+            if found.are_many() {
+                decide(found, batch);
+            }
         }
-        found.decide(names, |frame, decided| {
-            if !report.count(decided, blocking) {
-                return;
-            }
-            let handed_out = blocking.iter().filter(|&&line| names.is_handed_out(line));
-            logged.extend(handed_out.map(|&rule| Logged { frame, rule }));
-            if let Some(mark) = names.settings.mark {
-                batch.set_mark(frame as usize, mark);
-            }
-            batch.judge().0[frame as usize] = names.settings.action.verdict(DropReason::Domains);
-        });
+        decide(found, batch);
     }
 
     fn logged(&mut self, into: &mut Vec<Logged>) {

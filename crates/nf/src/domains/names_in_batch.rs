@@ -5,6 +5,9 @@ use packetloom_names::{Name, NameKind};
 
 use super::{Names, looked_up};
 
+/// Names that are held before they are looked up, but for those of one packet: a batch may have a million, of a thousand bytes each.
+const MANY: usize = 1 << 12;
+
 /// Names of packets, in their order, those of a packet side by side.
 #[derive(Debug, Default)]
 pub(super) struct NamesInBatch {
@@ -18,6 +21,11 @@ impl NamesInBatch {
     /// Adds a name of a packet.
     pub(super) fn push(&mut self, frame: u32, name: Name) {
         self.names.push((frame, name));
+    }
+
+    /// Whether there are so many that they are to be decided before those of another packet come.
+    pub(super) fn are_many(&self) -> bool {
+        self.names.len() >= MANY
     }
 
     /// Hands out each packet, with the kinds of its names and what decides about them, and has no names then.

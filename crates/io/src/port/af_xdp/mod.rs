@@ -153,6 +153,8 @@ impl XdpSockets {
         // Some drivers have more queues once a program is attached. Then the memory is divided once more.
         let queues_now = said(&asking);
         if queues_now > queues_before {
+            // What sends has a ring of the first queue.
+            lock(&self.transmit).replace(None);
             self.close();
             self.open_queues(link, queues_now, &redirect, begin)
                 .map_err(|error| failed(Step::Bind, error))?;
@@ -248,7 +250,7 @@ impl XdpSockets {
         if (self.has_pending() || self.is_under_way.load(Ordering::Relaxed))
             && let Ok(mut transmit) = self.transmit.try_lock()
         {
-            transmit.flush();
+            transmit.tend();
         }
         let mut received = Received::default();
         let mut time = None;
@@ -330,6 +332,14 @@ impl XdpSockets {
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone + use<'_> {
         let queues = if self.attached.is_some() { &self.queues[..] } else { &[] };
         queues.iter().map(Queue::as_fd)
+    }
+}
+
+impl Drop for XdpSockets {
+    /// What sends may be held by a sender, and has a ring of the first queue.
+    fn drop(&mut self) {
+        self.leave();
+        self.close();
     }
 }
 

@@ -14,7 +14,6 @@ use super::umem::QueuePool;
 
 /// The rings and the memory by which a queue's frames come.
 pub(super) struct Receiving {
-    pool: QueuePool,
     fill: Producer<u64>,
     frames: Consumer<Descriptor>,
     /// Which chunks of the pool the kernel has, and how many these are.
@@ -24,6 +23,8 @@ pub(super) struct Receiving {
     returning: Vec<u32>,
     /// The pieces of the frame that is looked at: chunk, place in it, bytes.
     pieces: Vec<(u32, usize, usize)>,
+    // Dropped last: the kernel keeps a socket until its rings are not mapped any more, and receives by its chunks until then.
+    pool: QueuePool,
 }
 
 /// A frame in the ring.
@@ -102,7 +103,8 @@ impl Receiving {
         let mut room = if part.is_some() { self.pool.room() } else { 0 };
         let is_more_left = loop {
             let Some(found) = self.find(left) else { break false };
-            let lent_by = part.filter(|_| found.is_sound && found.entries == 1 && room > 0);
+            let may_be_lent = found.is_sound && found.entries == 1 && found.len <= LONGEST_FRAME && room > 0;
+            let lent_by = part.filter(|_| may_be_lent);
             let is_lent = lent_by.is_some();
             if !found.is_sound {
                 statistics.unsound += 1;

@@ -49,7 +49,6 @@ pub(super) struct QueuePlan {
 /// A queue in use.
 #[derive(Debug)]
 pub(super) struct Queue {
-    // Dropped first: the kernel writes nothing any more when others get its chunks.
     socket: Arc<OwnedFd>,
     pub(super) receiving: Receiving,
 }

@@ -9,6 +9,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -20,6 +22,8 @@ use super::umem::{Account, Region};
 
 /// Frames for which the kernel is woken up: it sends as many with one call.
 const BURST: usize = 32;
+/// How long it is waited for chunks that the kernel has taken, before a socket is closed.
+const LAST_WAIT: Duration = Duration::from_millis(5);
 /// Bytes of an Ethernet header, where its EtherType stands, and bytes of an 802.1Q tag.
 const HEADER: usize = 14;
 const ETHERTYPE: usize = 12;
@@ -45,9 +49,7 @@ pub(in super::super) struct Transmit {
 
 /// The rings and the memory by which frames leave.
 pub(super) struct Sending {
-    // Dropped before the region: the socket is closed when chunks are free again.
     wake: Box<dyn Wake>,
-    region: Region,
     ring: Producer<Descriptor>,
     completed: Consumer<u64>,
     /// Of the region's own chunks: those that hold nothing, and whether each is one that the kernel has.
@@ -63,6 +65,8 @@ pub(super) struct Sending {
     is_stopped: bool,
     /// A frame with its checksum finished.
     scratch: Vec<u8>,
+    // Dropped last: the kernel keeps the socket until its rings are not mapped any more.
+    region: Region,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,6 +112,7 @@ impl Transmit {
     /// Sends by other rings from now on, or no more; what lies in those so far does not leave.
     pub(super) fn replace(&mut self, sending: Option<Sending>) {
         if let Some(sending) = &mut self.sending {
+            sending.wait_for_chunks();
             sending.drop_all(&mut self.statistics);
         }
         self.sending = sending;
@@ -133,6 +138,17 @@ impl Transmit {
             sending.reap();
         }
         self.note_pending();
+    }
+
+    /// The same, but that the kernel is not asked where the interface was switched off or gone when it was asked last.
+    pub(super) fn tend(&mut self) {
+        match &mut self.sending {
+            Some(sending) if sending.is_stopped => {
+                sending.reap();
+                self.note_pending();
+            }
+            _ => self.flush(),
+        }
     }
 
     /// What was sent so far. Frames that the kernel does not take count as dropped as long as they lie in the ring.
@@ -215,6 +231,7 @@ impl Sending {
             self.reap();
             let (from, mtu) = (self.ring.next(), exit.mtu() as usize);
             let (mut count, mut bytes, mut last) = (0, 0, Placed::Yes);
+            let copied = statistics.copied;
             let umem = self.region.umem().clone();
             let mut account = umem.account();
             for frame in frames[taken..].iter().take(BURST) {
@@ -237,6 +254,7 @@ impl Sending {
                         self.take_back(from);
                         statistics.sent -= count as u64;
                         statistics.sent_bytes -= bytes;
+                        statistics.copied = copied;
                         return stopped(taken, stop);
                     }
                     // They stay in the ring. What else it was is said the next time.
@@ -426,6 +444,21 @@ impl Sending {
             if self.wake(statistics) != Woken::Busy {
                 break;
             }
+        }
+    }
+
+    /// Waits for the chunks that the kernel has taken out of the ring, for a moment: some drivers read them after the socket is closed.
+    fn wait_for_chunks(&mut self) {
+        let begin = Instant::now();
+        loop {
+            self.catch_up();
+            self.reap();
+            let in_ring = self.ring.next().wrapping_sub(self.taken) as usize;
+            let with_kernel = self.under_way + self.lent.len() - self.free.len();
+            if with_kernel <= in_ring || begin.elapsed() >= LAST_WAIT {
+                return;
+            }
+            thread::sleep(LAST_WAIT / 50);
         }
     }
 
