@@ -43,9 +43,9 @@ pub(super) fn build(patterns: &Patterns) -> Option<Vec<u32>> {
     }
     // Then, the shortest texts first, where each state goes on that has no longer text.
     let mut queue = VecDeque::new();
-    for place in CLASSES + 1..CLASSES + row {
-        match table[place] {
-            0 => table[place] = CLASSES as u32,
+    for next in &mut table[CLASSES + 1..CLASSES + row] {
+        match *next {
+            0 => *next = CLASSES as u32,
             state => queue.push_back((state as usize, CLASSES)),
         }
     }
