@@ -61,9 +61,14 @@
 #define NCA_NUM_DEVICES 2
 
 /**
- * Queues of a device: while packets of one are copied, kernels of another one run.
+ * Queues of a device at first: while packets of one are copied, kernels of another one run. See `nca_set_queues`.
  */
 #define NCA_QUEUES 3
+
+/**
+ * The most queues of a device.
+ */
+#define NCA_MAX_QUEUES 64
 
 /**
  * The most buffers of a stream, packets of a buffer, and functions of a service chain.
@@ -117,6 +122,24 @@ typedef enum nca_dev_type {
    */
   NCA_CUDA = 2,
 } nca_dev_type;
+
+/**
+ * What `nca_leave_out` leaves out; both together are `NCA_COPIES | NCA_KERNELS`.
+ */
+typedef enum nca_part {
+  /**
+   * Nothing, as at first.
+   */
+  NCA_NOTHING = 0,
+  /**
+   * Copies of packets to the device and of results from it.
+   */
+  NCA_COPIES = 1,
+  /**
+   * Kernels of the program.
+   */
+  NCA_KERNELS = 2,
+} nca_part;
 
 /**
  * What functions of both APIs return where they do not succeed; 0 or a positive number is success. `pl_last_error` has the reason as text.
@@ -570,6 +593,27 @@ int nca_traffic_stream_init(int num_buffers,
                             const int *service_func_chain,
                             const int *network_func_parallel_sets,
                             struct nca_dev nca_dev);
+
+/**
+ * Says how many queues each device of a stream has, `NCA_QUEUES` at first: as many of its buffers are processed at the same time. With one queue
+ * nothing is copied while a kernel runs. With `NCA_CPU` it is how many threads there are, in place of `num_devices`.
+ *
+ * Any thread may call it. Returns `PL_OK`, `PL_ERROR_ARGUMENT`, `PL_ERROR_NOT_FOUND`, `PL_ERROR_BUSY` where a buffer is on its way that has no
+ * results yet, or another thread calls it, too; or `PL_ERROR_MEMORY`: the stream then has the queues that it had.
+ */
+int nca_set_queues(int traffic_stream_id,
+                   int queues);
+
+/**
+ * Leaves copies or kernels out of the processing of buffers, so that a program can measure how long the others take alone: `parts` is one of
+ * `nca_part`, or several. Results have no meaning then. Packets are copied nevertheless where a queue has none yet that lie in the buffer as these
+ * do: kernels never see offsets of other packets. Functions that are built in are not left out.
+ *
+ * Any thread may call it. Returns `PL_OK`, `PL_ERROR_ARGUMENT`, `PL_ERROR_NOT_FOUND`, or `PL_ERROR_BUSY` where a buffer is on its way that has no
+ * results yet.
+ */
+int nca_leave_out(int traffic_stream_id,
+                  int parts);
 
 /**
  * Copies packets into a buffer, behind those that it has: all of them, or none where there is no room.

@@ -10,6 +10,7 @@
 //! - [`forward`]: packets between network namespaces, and the kernel and testpmd beside.
 //! - [`host_fed`]: rules on a device that is fed from this machine's memory.
 //! - [`meter`]: a capture to flow records, from file to file.
+//! - [`nca`]: NFV compute acceleration as programs in C use it, and how much of its copies is hidden.
 //! - [`plot`]: pictures of the results.
 //! - [`schema`]: what the results look like.
 //! - [`strings`]: strings in payloads, and Hyperscan beside.
@@ -24,6 +25,7 @@ pub mod engine;
 pub mod forward;
 pub mod host_fed;
 pub mod meter;
+pub mod nca;
 mod oracle;
 pub mod peer;
 pub mod plot;
@@ -83,6 +85,9 @@ pub enum Error {
         /// Which one, and what to do.
         what: String,
     },
+    /// The library for C refuses something, or fails.
+    #[error("{0}")]
+    Nca(String),
     /// Results that cannot be drawn.
     #[error("{0}")]
     Plot(String),

@@ -400,6 +400,34 @@ const STRINGS: &[Field] = &[
     ("peer_ratio_max", IfAny(&Number), "The greatest of the rounds."),
 ];
 
+const NCA: &[Field] = &[
+    ("workload", Text, "What was run over what."),
+    ("device", Text, "The device, as --device has it."),
+    ("patterns", Count, "Patterns."),
+    ("size", Count, "Bytes of a packet."),
+    ("batch", Count, "Packets of a buffer."),
+    ("queues", Count, "Queues of the device."),
+    ("buffers", Count, "Buffers of the stream, all of which are on their way."),
+    ("gbps", Number, "Gigabits of packets a second, with copies and kernels."),
+    (
+        "copies_us",
+        Number,
+        "Microseconds a buffer of the copies alone: packets to the device, results from it.",
+    ),
+    ("kernels_us", Number, "Microseconds a buffer of the kernels alone."),
+    ("both_us", Number, "Microseconds a buffer of both."),
+    ("neither_us", Number, "Microseconds a buffer without either: what threads and calls take."),
+    (
+        "hidden",
+        Number,
+        "(copies + kernels - both) / the lesser of copies and kernels: 0 where one comes after the other, 1 where the lesser is hidden; the median of the rounds.",
+    ),
+    ("hidden_min", Number, "The least of the rounds."),
+    ("hidden_max", Number, "The greatest of the rounds."),
+    ("matching", Count, "Packets with a pattern, of all buffers."),
+    ("rounds", Count, "Rounds that were timed."),
+];
+
 /// Some fields as an object.
 fn object(groups: &[&[Field]]) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
@@ -415,7 +443,7 @@ fn object(groups: &[&[Field]]) -> Value {
 }
 
 /// The benchmarks that there are.
-pub const NAMES: [&str; 7] = ["meter", "acl", "chain", "changes", "device", "strings", "forward"];
+pub const NAMES: [&str; 8] = ["meter", "acl", "chain", "changes", "device", "strings", "nca", "forward"];
 
 /// The fields of a line of a benchmark; "churn" is "changes" with a total.
 fn groups(name: &str) -> Option<&'static [&'static [Field]]> {
@@ -427,6 +455,7 @@ fn groups(name: &str) -> Option<&'static [&'static [Field]]> {
         "churn" => &[CHURN],
         "device" => &[DEVICE],
         "strings" => &[STRINGS],
+        "nca" => &[NCA],
         "forward" => &[FORWARD],
         _ => return None,
     })

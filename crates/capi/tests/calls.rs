@@ -807,6 +807,11 @@ unsafe extern "C" fn set_weigh(id: c_int, args: *mut nca_kernel_args, packets: *
     assert!(
         !has_packets || nca_wait(packets.traffic_stream_id, packets.buffer_id, 0) == PL_ERROR_BUSY as c_int
     );
+    for returned in
+        [nca_set_queues(packets.traffic_stream_id, 1), nca_leave_out(packets.traffic_stream_id, 0)]
+    {
+        assert!(!has_packets || returned == PL_ERROR_BUSY as c_int);
+    }
     let fails = FAILS.load(Ordering::SeqCst);
     if fails == 1 && has_packets {
         return 5;
@@ -926,4 +931,139 @@ fn sets_run_in_ascending_order_and_set_0_with_the_first() {
     assert_eq!(results(s, 0), Ok(vec![903, 903, 900, 900, 902, 902, 901, 901]), "in the order of the chain");
     works(nca_traffic_stream_close(s));
     assert_eq!(*NAMED.lock().expect("no panic"), [902, 900, 901, 903]);
+}
+
+const LENS: &str = "KERNEL void lens(GLOBAL const u32 *packets, GLOBAL u32 *results, u32 count) {
+  u32 packet = group_index() * GROUP + local_index();
+  if (packet < count) results[packet] = packets[packet + 1] - packets[packet] + 0 * ((GLOBAL const u8 *)packets)[packets[packet]];
+}";
+
+/// Adds the kernel of [`LENS`], with the arguments that a kernel has unless the program names others.
+fn add_lens(id: c_int, folder: &std::path::Path) {
+    let file = folder.join("lens.kernel.c");
+    std::fs::write(&file, LENS).expect("written");
+    let file = CString::new(file.to_str().expect("UTF-8")).expect("no NUL");
+    // SAFETY: texts.
+    works(unsafe { nca_add_network_function(id, None, file.as_ptr(), c"lens".as_ptr(), None, 4) });
+}
+
+/// Has a buffer processed; its results.
+fn run_buffer(s: c_int, buffer: c_int, packets: &[&[u8]]) -> Vec<u32> {
+    works(add(s, buffer, packets));
+    works(nca_buffer_ready(s, buffer));
+    works(nca_wait(s, buffer, -1));
+    results(s, buffer).expect("results")
+}
+
+static RULES: Mutex<Option<CString>> = Mutex::new(None);
+
+unsafe extern "C" fn init_acl(_: c_int, params: *mut nca_function_params) -> c_int {
+    let config = RULES.lock().expect("no panic");
+    // SAFETY: the library passes parameters that are to be filled in; the text stays.
+    unsafe { (*params).config = config.as_ref().expect("set before").as_ptr() };
+    0
+}
+
+#[test]
+fn queues_come_and_go_between_buffers_and_results_stay_in_order() {
+    static TOLD: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+    unsafe extern "C" fn notify(_: c_int, buffer: c_int, _: c_int) -> c_int {
+        TOLD.lock().expect("no panic").push(buffer);
+        0
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("a.rules"), "deny udp from any to any port 7\n").expect("written");
+    let rules = folder.path().join("a.rules");
+    *RULES.lock().expect("no panic") =
+        Some(CString::new(format!("rules = {rules:?}\ndefault = \"permit\"")).expect("no NUL"));
+    // Judged by a chain of each thread, searched, and weighed by a kernel.
+    // SAFETY: texts, and a callback of its type.
+    works(unsafe { nca_add_network_function(1000, Some(init_acl), null(), c"acl".as_ptr(), None, 4) });
+    works(add_strings(1001, c"strings", 4));
+    add_lens(1002, folder.path());
+    let chain = [1000, 1001, 1002];
+    let s = works(stream(6, 100, Some(notify), &chain, &[1, 1, 1], nca_dev { dev_type: 0, num_devices: 1 }));
+    for queues in [0, -1, NCA_MAX_QUEUES + 1] {
+        fails(nca_set_queues(s, queues), PL_ERROR_ARGUMENT, "expected 1 to 64");
+    }
+    fails(nca_set_queues(-1, 1), PL_ERROR_NOT_FOUND, "no traffic stream");
+    let packets: Vec<_> = (0..20).map(|number| packet(number % 10, &b"x d"[..number as usize % 4])).collect();
+    let packets: Vec<_> = packets.iter().map(|packet| &packet[..]).collect();
+    let once = run_buffer(s, 0, &packets);
+    assert_eq!(once.len(), 60);
+    assert!(once[..20].iter().any(|&reason| reason != 0) && once[..20].contains(&0));
+    assert!(once[40..].iter().zip(&packets).all(|(&len, packet)| len as usize == packet.len()));
+    let mut told = vec![0];
+    for queues in [4, 1, 3, 3, 2] {
+        works(nca_set_queues(s, queues));
+        for round in 0..3 {
+            for buffer in 0..6 {
+                let buffer = (buffer * 5 + round) % 6;
+                works(add(s, buffer, &packets));
+                works(nca_buffer_ready(s, buffer));
+                told.push(buffer);
+            }
+            for buffer in 0..6 {
+                works(nca_wait(s, buffer, -1));
+                assert_eq!(results(s, buffer).as_ref(), Ok(&once), "{queues} queues");
+            }
+        }
+    }
+    works(nca_traffic_stream_close(s));
+    fails(nca_set_queues(s, 1), PL_ERROR_NOT_FOUND, "no traffic stream");
+    assert_eq!(*TOLD.lock().expect("no panic"), told);
+    for id in chain {
+        works(nca_remove_network_function(id));
+    }
+}
+
+#[test]
+fn a_callback_changes_a_stream_that_is_at_rest() {
+    static RETURNED: Mutex<Vec<[c_int; 2]>> = Mutex::new(Vec::new());
+    unsafe extern "C" fn notify(s: c_int, _: c_int, _: c_int) -> c_int {
+        RETURNED.lock().expect("no panic").push([nca_set_queues(s, 3), nca_set_queues(s, 1)]);
+        0
+    }
+    works(add_strings(1200, c"strings", 4));
+    let s = works(stream(2, 10, Some(notify), &[1200], &[1], CPU));
+    for _ in 0..5 {
+        assert_eq!(run_buffer(s, 0, &[b"xabc", b"d"]), [1, 4]);
+        // The second is not ready before the callback of the first one has returned.
+        while RETURNED.lock().expect("no panic").is_empty() {
+            std::thread::yield_now();
+        }
+    }
+    works(nca_traffic_stream_close(s));
+    let returned = RETURNED.lock().expect("no panic");
+    assert_eq!((returned.len(), returned[0]), (5, [0, 0]));
+    works(nca_remove_network_function(1200));
+}
+
+#[test]
+fn parts_that_are_left_out_are_not_done_and_kernels_never_see_offsets_of_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    add_lens(1100, folder.path());
+    let new = || works(stream(1, 100, None, &[1100], &[1], nca_dev { dev_type: 0, num_devices: 1 }));
+    let leave_out = |s, parts| works(nca_leave_out(s, parts));
+    let (copies, kernels) = (nca_part::NCA_COPIES as c_int, nca_part::NCA_KERNELS as c_int);
+    let s = new();
+    for parts in [4, -1, 7] {
+        fails(nca_leave_out(s, parts), PL_ERROR_ARGUMENT, "NCA_COPIES, NCA_KERNELS, both or 0");
+    }
+    fails(nca_leave_out(-1, 0), PL_ERROR_NOT_FOUND, "no traffic stream");
+    works(nca_leave_out(s, kernels));
+    assert_eq!(run_buffer(s, 0, &[b"abc", b"d"]), [0, 0], "no kernel has run");
+    leave_out(s, copies);
+    assert_eq!(run_buffer(s, 0, &[b"xyz", b"e"]), [0, 0], "no result was copied");
+    // More packets than the queue has, far behind: the sanitisers of kernels on this machine would see it.
+    let many: Vec<_> = (0..100).map(|_| &[7; 900][..]).collect();
+    assert_eq!(run_buffer(s, 0, &many).len(), 100);
+    leave_out(s, copies | kernels);
+    run_buffer(s, 0, &[b"abc"]);
+    leave_out(s, 0);
+    assert_eq!(run_buffer(s, 0, &[b"abc", b"de"]), [3, 2], "all is done");
+    leave_out(s, copies);
+    assert_eq!(run_buffer(s, 0, &[b"", b"de12"]), [3, 2], "what was copied last");
+    works(nca_traffic_stream_close(s));
+    works(nca_remove_network_function(1100));
 }

@@ -1490,6 +1490,13 @@ pub(crate) enum BenchVerb {
     /// payloads, and of batches that are copied to the device in several queues. copies_gbps is what the copies alone reach in the
     /// same rounds, copies_share what is left of that with the search and its results.
     Strings(BenchStringsArgs),
+    /// Strings by NFV compute acceleration as a program in C has it, and how much of its copies is hidden
+    ///
+    /// A stream has one function, a kernel that takes each packet through an automaton. Buffers that are in memory go through it in turns, all of them
+    /// on their way: with copies alone, with kernels alone, with both, and with neither, each for 100 ms in each round. hidden is (copies + kernels -
+    /// both) / the lesser of copies and kernels: 0 where one comes after the other, 1 where the lesser one is hidden behind the greater. Results are
+    /// compared with the CPU's before and after.
+    Nca(BenchNcaArgs),
     /// Packets between network namespaces: generator, "run" inline, sink
     ///
     /// A generator in the kernel sends packets of UDP by a virtual link to a run of this program, which forwards them by another one to a sink
@@ -2002,6 +2009,33 @@ pub(crate) struct BenchChangesArgs {
     /// Print JSON lines instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchNcaArgs {
+    /// The file of patterns; letters count as they are there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) patterns: PathBuf,
+    /// What the file is: auto, lines, hex or rules
+    #[arg(long, value_name = "FORMAT", default_value_t = PatternFormat::Auto)]
+    pub(crate) format: PatternFormat,
+    /// The device: cuda:0, opencl:0 or host
+    #[arg(long, value_name = "DEVICE", default_value = "cuda:0")]
+    pub(crate) device: Id,
+    /// Bytes of a packet, up to 2048
+    #[arg(long, value_name = "BYTES", default_value = "1450", value_parser = number::<NonZeroUsize>)]
+    pub(crate) size: NonZeroUsize,
+    /// Percent of the packets that have a pattern put into them
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    pub(crate) matching: Percent,
+    /// Packets of a buffer; several with commas between, each measured
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values = ["1024", "16384"], value_parser = number::<NonZeroUsize>)]
+    pub(crate) batch: Vec<NonZeroUsize>,
+    /// Queues of the device, up to 64; several with commas between, each measured
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values = ["1", "3"], value_parser = of_64)]
+    pub(crate) queues: Vec<u16>,
+    #[command(flatten)]
+    pub(crate) rounds: Rounds,
 }
 
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use std::io::Write;
 use support::{packetloom, run, stderr, succeed};
 
 /// All verbs that take options, as words.
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "run",
     "meter",
     "acl classify",
@@ -29,6 +29,7 @@ const VERBS: [&str; 20] = [
     "bench changes",
     "bench chain",
     "bench device",
+    "bench nca",
     "plot",
     "man",
 ];

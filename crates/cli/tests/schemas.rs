@@ -420,6 +420,8 @@ fn benchmarks() {
     assert_eq!(bench(&[&["chain", "--offered", "0.1"], &flows[..]].concat()), 1);
     assert_eq!(bench(&[&["changes", "--seconds", "0.2"], &files[..]].concat()), 1);
     assert_eq!(bench(&[&["changes", "--total", "100", "--parts", "2"], &files[..]].concat()), 4);
+    let nca = ["nca", "--patterns", "strings.txt", "--device", "host", "--rounds", "1", "--size", "100"];
+    assert_eq!(bench(&[&nca[..], &["--batch", "8,40", "--queues", "1,2", "--matching", "35"]].concat()), 4);
     for transport in ["on-device", "slices"] {
         let device =
             ["device", "--device", "host", "--rounds", "1", "--batch", "64", "--keys", "300", "--transport"];

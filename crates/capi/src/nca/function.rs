@@ -231,6 +231,17 @@ impl Form {
         }
     }
 
+    /// Makes it fit for so many threads; none uses it now.
+    pub(super) fn grow(&self, function: &Function, threads: usize) -> Outcome<()> {
+        let Self::Chain(all) = self else { return Ok(()) };
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        while all.len() < threads {
+            let another = all.last().ok_or_else(|| failed(function))?.another();
+            all.push(another);
+        }
+        Ok(())
+    }
+
     /// Ends what a stream did; no thread uses it any more.
     pub(super) fn end(&self, function: &Function) -> Outcome<()> {
         let Self::Ordered(embedded, _) = self else { return Ok(()) };

@@ -142,6 +142,14 @@ impl Ready {
     }
 }
 
+/// What is not done with a buffer, so that the rest is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    /// Copies, to the device and from it, where the queue has packets that lie as those of the buffer.
+    pub(super) copies: bool,
+    pub(super) kernels: bool,
+}
+
 /// A queue of a device, and what its kernels work with.
 pub(super) struct Lane {
     queue: Queue,
@@ -149,6 +157,8 @@ pub(super) struct Lane {
     /// For each kernel, its results: on the device, and where they are copied to.
     results: Vec<(Memory, Shared)>,
     is_copied: bool,
+    /// Where the packets lie that were copied last.
+    offsets: Vec<u32>,
 }
 
 impl Lane {
@@ -159,7 +169,8 @@ impl Lane {
             Ok((device.zeros(bytes)?, device.share(bytes)?))
         });
         let results = results.collect::<Outcome<_>>()?;
-        Ok(Self { queue: device.queue()?, packets: device.memory(bytes)?, results, is_copied: false })
+        let (queue, packets) = (device.queue()?, device.memory(bytes)?);
+        Ok(Self { queue, packets, results, is_copied: false, offsets: Vec::new() })
     }
 
     /// Another buffer's packets come.
@@ -173,6 +184,7 @@ impl Lane {
         number: usize,
         ready: &Ready,
         buffer: &Buffer,
+        left_out: LeftOut,
         offsets: &[u32],
         packets: &nca_packets,
     ) -> Outcome<()> {
@@ -180,12 +192,15 @@ impl Lane {
             return Err(Fault::new(PL_ERROR_INTERNAL, "a buffer without memory that is copied from"));
         };
         let count = offsets.len() - 1;
-        if !self.is_copied {
+        // A kernel relies on offsets that are those of as many packets.
+        let has_copies = !left_out.copies || self.offsets != offsets;
+        if !self.is_copied && has_copies {
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let (first, end) = (buffer.first() as usize, *end as usize);
             self.queue.copy_in(&mut shared, 0..4 * offsets.len(), &self.packets, 0)?;
             self.queue.copy_in(&mut shared, first..end, &self.packets, first)?;
             self.is_copied = true;
+            offsets.clone_into(&mut self.offsets);
         }
         let args = ready.kernel.args(packets)?;
         if !args.iter().map(|arg| arg.parameter()).eq(ready.parameters.iter().copied()) {
@@ -195,7 +210,6 @@ impl Lane {
             return Err(Fault::new(PL_ERROR_CALLBACK, text));
         }
         let (results, out) = &mut self.results[number];
-        self.queue.clear(results)?;
         let of = |arg: &Arg| match *arg {
             Arg::Packets => Argument::from(&self.packets),
             Arg::Results => Argument::from(&*results),
@@ -205,9 +219,14 @@ impl Lane {
         };
         let arguments: Vec<_> = args.iter().map(of).collect();
         let groups = count.div_ceil(ready.loaded.group as usize) as u32;
-        // SAFETY: the program vouches for its kernel, as the header asks it to.
-        unsafe { self.queue.launch_unchecked(&ready.loaded, groups, &arguments)? };
-        self.queue.copy_out(results, 0..count * ready.kernel.result_size, out, 0)?;
+        if !left_out.kernels {
+            self.queue.clear(results)?;
+            // SAFETY: the program vouches for its kernel, as the header asks it to.
+            unsafe { self.queue.launch_unchecked(&ready.loaded, groups, &arguments)? };
+        }
+        if !left_out.copies {
+            self.queue.copy_out(results, 0..count * ready.kernel.result_size, out, 0)?;
+        }
         Ok(())
     }
 

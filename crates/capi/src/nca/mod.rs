@@ -24,7 +24,7 @@ use packetloom_packet::LinkType;
 
 use self::buffer::Phase;
 use self::function::{Function, Params};
-use self::kernel::{Arg, Kernel};
+use self::kernel::{Arg, Kernel, LeftOut};
 use self::stream::{Devices, Settings, Stream};
 use crate::status::*;
 
@@ -37,8 +37,11 @@ pub const NCA_BUFFER_SIZE: c_int = 16384;
 /// Devices of a stream, where `num_devices` is 0; fewer where there are not so many.
 pub const NCA_NUM_DEVICES: c_int = 2;
 
-/// Queues of a device: while packets of one are copied, kernels of another one run.
+/// Queues of a device at first: while packets of one are copied, kernels of another one run. See `nca_set_queues`.
 pub const NCA_QUEUES: c_int = 3;
+
+/// The most queues of a device.
+pub const NCA_MAX_QUEUES: c_int = 64;
 
 /// The most buffers of a stream, packets of a buffer, and functions of a service chain.
 pub const NCA_MAX_BUFFERS: c_int = 1024;
@@ -76,6 +79,19 @@ pub enum nca_event {
     NCA_RESULTS = 1,
     /// A buffer could not be processed; `nca_read_results` says why, and makes it empty.
     NCA_FAILED = 2,
+}
+
+/// What `nca_leave_out` leaves out; both together are `NCA_COPIES | NCA_KERNELS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types)]
+pub enum nca_part {
+    /// Nothing, as at first.
+    NCA_NOTHING = 0,
+    /// Copies of packets to the device and of results from it.
+    NCA_COPIES = 1,
+    /// Kernels of the program.
+    NCA_KERNELS = 2,
 }
 
 /// The devices of a stream.
@@ -482,6 +498,40 @@ fn devices(dev: nca_dev) -> Outcome<Devices> {
         return Err(Fault::new(PL_ERROR_DEVICE, text));
     }
     Ok(Devices::On(ids.into_iter().take(wanted).collect()))
+}
+
+/// Says how many queues each device of a stream has, `NCA_QUEUES` at first: as many of its buffers are processed at the same time. With one queue
+/// nothing is copied while a kernel runs. With `NCA_CPU` it is how many threads there are, in place of `num_devices`.
+///
+/// Any thread may call it. Returns `PL_OK`, `PL_ERROR_ARGUMENT`, `PL_ERROR_NOT_FOUND`, `PL_ERROR_BUSY` where a buffer is on its way that has no
+/// results yet, or another thread calls it, too; or `PL_ERROR_MEMORY`: the stream then has the queues that it had.
+#[unsafe(no_mangle)]
+pub extern "C" fn nca_set_queues(traffic_stream_id: c_int, queues: c_int) -> c_int {
+    call(|| {
+        let stream = stream(traffic_stream_id)?;
+        stream.set_queues(number("queues", queues, None, NCA_MAX_QUEUES)?)?;
+        Ok(PL_OK as c_int)
+    })
+}
+
+/// Leaves copies or kernels out of the processing of buffers, so that a program can measure how long the others take alone: `parts` is one of
+/// `nca_part`, or several. Results have no meaning then. Packets are copied nevertheless where a queue has none yet that lie in the buffer as these
+/// do: kernels never see offsets of other packets. Functions that are built in are not left out.
+///
+/// Any thread may call it. Returns `PL_OK`, `PL_ERROR_ARGUMENT`, `PL_ERROR_NOT_FOUND`, or `PL_ERROR_BUSY` where a buffer is on its way that has no
+/// results yet.
+#[unsafe(no_mangle)]
+pub extern "C" fn nca_leave_out(traffic_stream_id: c_int, parts: c_int) -> c_int {
+    call(|| {
+        let (copies, kernels) = (nca_part::NCA_COPIES as c_int, nca_part::NCA_KERNELS as c_int);
+        if parts & !(copies | kernels) != 0 {
+            let text = format!("parts is {parts}; expected NCA_COPIES, NCA_KERNELS, both or 0");
+            return Err(Fault::argument(text));
+        }
+        let left_out = LeftOut { copies: parts & copies != 0, kernels: parts & kernels != 0 };
+        stream(traffic_stream_id)?.leave_out(left_out)?;
+        Ok(PL_OK as c_int)
+    })
 }
 
 /// Copies packets into a buffer, behind those that it has: all of them, or none where there is no room.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use packetloom_device::{Cache, Device, Id};
 
 use super::buffer::{Buffer, Phase};
 use super::function::{Batch, Form, Function, Kind, Room};
-use super::kernel::{Lane, Ready};
+use super::kernel::{Lane, LeftOut, Ready};
 use super::{NCA_QUEUES, nca_event, nca_notify, nca_packets};
 use crate::status::*;
 
@@ -37,15 +37,33 @@ struct Jobs {
     given: u64,
     /// Buffers that are processed, by number, before they are told of.
     processed: BTreeMap<u64, usize>,
-    /// Numbers told of.
+    /// Buffers whose results could be read, and numbers told of.
+    done: u64,
     told: u64,
     /// No buffer is ready any more.
     is_closing: bool,
+    /// Threads of each device.
+    queues: usize,
+    /// What is left out of each buffer.
+    left_out: LeftOut,
 }
 
 impl Jobs {
     fn are_over(&self) -> bool {
         self.is_closing && self.told == self.given
+    }
+
+    /// Refuses what is for streams without a buffer on its way to results.
+    fn idle(&self, id: c_int) -> Outcome<()> {
+        if self.is_closing {
+            let text = format!("stream {id} is being closed; expected one that is open");
+            return Err(Fault::new(PL_ERROR_NOT_FOUND, text));
+        }
+        if self.done < self.given {
+            let text = format!("stream {id} has buffers on their way; expected that all have results");
+            return Err(Fault::new(PL_ERROR_BUSY, text));
+        }
+        Ok(())
     }
 }
 
@@ -73,7 +91,7 @@ struct Shared {
 /// A stream.
 pub(super) struct Stream {
     shared: Arc<Shared>,
-    /// Until it is closed.
+    /// Until it is closed: the one that tells, and then those with queues, a round of the devices after the other.
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -136,25 +154,34 @@ impl Stream {
                 }
             }
         }
-        let (jobs, changed) = Default::default();
+        let jobs = Mutex::new(Jobs { queues: threads / devices.len().max(1), ..Jobs::default() });
+        let changed = Condvar::new();
         let shared = Arc::new(Shared { id, buffers, steps, sets, devices, notify, jobs, changed });
         let stream = Self { shared, threads: Mutex::default() };
-        if let Err(fault) = stream.start(threads) {
+        let mut started = stream.started();
+        let result = stream.start(&mut started, threads);
+        drop(started);
+        if let Err(fault) = result {
             drop(stream.close());
             return Err(fault);
         }
         Ok(stream)
     }
 
-    fn start(&self, threads: usize) -> Outcome<()> {
-        let mut started = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+    fn started(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts what is missing of so many threads with queues, and the one that tells.
+    fn start(&self, started: &mut Vec<JoinHandle<()>>, threads: usize) -> Outcome<()> {
         let parts = self.shared.devices.len().max(1);
-        for number in 0..=threads {
+        for number in started.len()..=threads {
             let shared = self.shared.clone();
             let (name, body): (_, Box<dyn FnOnce() + Send>) = match number.checked_sub(1) {
                 None => ("nca-notify".into(), Box::new(move || shared.tell())),
                 Some(number) => {
-                    (format!("nca-{number}"), Box::new(move || shared.process(number % parts, parts)))
+                    let queue = (number % parts, number / parts);
+                    (format!("nca-{number}"), Box::new(move || shared.process(queue, parts)))
                 }
             };
             let thread = thread::Builder::new().name(name).stack_size(STACK).spawn(body);
@@ -167,6 +194,44 @@ impl Stream {
 
     pub(super) fn id(&self) -> c_int {
         self.shared.id
+    }
+
+    /// Gives each device so many queues, while no buffer is on its way.
+    pub(super) fn set_queues(&self, queues: usize) -> Outcome<()> {
+        // Who holds it may wait for the thread that calls.
+        let mut started = match self.threads.try_lock() {
+            Ok(started) => started,
+            Err(TryLockError::Poisoned(started)) => started.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let text =
+                    format!("another thread changes stream {}; expected one at a time", self.shared.id);
+                return Err(Fault::new(PL_ERROR_BUSY, text));
+            }
+        };
+        let threads = queues * self.shared.devices.len().max(1);
+        let before = {
+            let mut jobs = self.shared.jobs();
+            jobs.idle(self.shared.id)?;
+            // Those that come begin, and those that are too many end.
+            std::mem::replace(&mut jobs.queues, queues)
+        };
+        let result = self.shared.steps.iter().try_for_each(|step| step.form.grow(&step.function, threads));
+        let result = result.and_then(|()| self.start(&mut started, threads));
+        let queues = if result.is_ok() { queues } else { before };
+        self.shared.jobs().queues = queues;
+        self.shared.changed.notify_all();
+        let last = 1 + queues * self.shared.devices.len().max(1);
+        let last = last.min(started.len());
+        started.drain(last..).for_each(|thread| drop(thread.join()));
+        result
+    }
+
+    /// Leaves something out of each buffer from now on, while none is on its way.
+    pub(super) fn leave_out(&self, what: LeftOut) -> Outcome<()> {
+        let mut jobs = self.shared.jobs();
+        jobs.idle(self.shared.id)?;
+        jobs.left_out = what;
+        Ok(())
     }
 
     pub(super) fn buffer(&self, buffer: c_int) -> Outcome<&Buffer> {
@@ -246,7 +311,7 @@ impl Stream {
             jobs.is_closing = true;
             self.shared.changed.notify_all();
         }
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.started());
         // None of them panics: what they do is caught.
         threads.into_iter().for_each(|thread| drop(thread.join()));
         let steps = self.shared.steps.iter();
@@ -271,14 +336,14 @@ impl Shared {
         loop {
             let told = jobs.told;
             if let Some(buffer) = jobs.processed.remove(&told) {
-                drop(jobs);
+                // With the lock held: who waits looks at the phase, and may do at once what is for streams at rest.
                 let mut contents = self.buffers[buffer].lock();
                 contents.phase = Phase::Done;
                 let event =
                     if contents.fault.is_some() { nca_event::NCA_FAILED } else { nca_event::NCA_RESULTS };
                 drop(contents);
-                // Who waits looks at the phase with the lock held.
-                drop(self.jobs());
+                jobs.done += 1;
+                drop(jobs);
                 self.changed.notify_all();
                 if let Some(notify) = self.notify {
                     // SAFETY: the program passed a function of this type. No lock is held.
@@ -295,16 +360,20 @@ impl Shared {
         }
     }
 
-    /// A thread that processes buffers of a part.
-    fn process(&self, part: usize, parts: usize) {
+    /// A thread that processes buffers of a part: the one with this queue.
+    fn process(&self, (part, queue): (usize, usize), parts: usize) {
         let mut room = Room::default();
         let mut lane = None;
         let mut jobs = self.jobs();
         loop {
+            if queue >= jobs.queues {
+                return;
+            }
             let mine = jobs.waiting.iter().position(|job| job.buffer % parts == part);
             if let Some(job) = mine.and_then(|mine| jobs.waiting.remove(mine)) {
+                let left_out = jobs.left_out;
                 drop(jobs);
-                self.process_buffer(job, part, &mut room, &mut lane);
+                self.process_buffer(job, part, left_out, &mut room, &mut lane);
                 jobs = self.jobs();
                 jobs.processed.insert(job.number, job.buffer);
                 self.changed.notify_all();
@@ -316,7 +385,14 @@ impl Shared {
         }
     }
 
-    fn process_buffer(&self, job: Job, part: usize, room: &mut Room, lane: &mut Option<Lane>) {
+    fn process_buffer(
+        &self,
+        job: Job,
+        part: usize,
+        left_out: LeftOut,
+        room: &mut Room,
+        lane: &mut Option<Lane>,
+    ) {
         let buffer = &self.buffers[job.buffer];
         let (offsets, time, mut results) = {
             let mut contents = buffer.lock();
@@ -336,7 +412,7 @@ impl Shared {
                 set.iter().partition(|&&place| matches!(self.steps[place].form, Form::Kernel(_)));
             for &place in kernels {
                 let Form::Kernel(number) = self.steps[place].form else { continue };
-                let launched = caught(|| self.launch(number, (job.buffer, part), &offsets, lane));
+                let launched = caught(|| self.launch(number, (job.buffer, part), left_out, &offsets, lane));
                 match launched {
                     Ok(()) => queued.push((place, number)),
                     Err(why) => fault = fault.or(Some(why)),
@@ -374,6 +450,7 @@ impl Shared {
         &self,
         number: usize,
         (buffer, part): (usize, usize),
+        left_out: LeftOut,
         offsets: &[u32],
         lane: &mut Option<Lane>,
     ) -> Outcome<()> {
@@ -394,6 +471,6 @@ impl Shared {
             offsets: offsets.as_ptr(),
             bytes: buffer.base().as_ptr(),
         };
-        lane.launch(number, &kernels[number], buffer, offsets, &packets)
+        lane.launch(number, &kernels[number], buffer, left_out, offsets, &packets)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use packetloom_bench::host_fed::{self, Transport};
 use packetloom_bench::plot::draw_loads;
 use packetloom_bench::sample::Measurement;
-use packetloom_bench::{acl, chain, changes, churn, device, forward, meter, strings};
+use packetloom_bench::{acl, chain, changes, churn, device, forward, meter, nca, strings};
 use packetloom_classify::RuleSet;
 use packetloom_classify::formats::{Headers, Options};
 use packetloom_device::{Cache, Device};
@@ -25,8 +25,8 @@ use super::files::Files;
 use super::{stdout, stop_on_signals, write_text};
 use crate::args::{
     Attack, BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchForwardArgs,
-    BenchMeterArgs, BenchStringsArgs, BenchVerb, ChainTransport, Distribution, ForwardBackend, ForwardPeer,
-    Hashes, MeterOnDevice, PayloadSize, Percent, Reported, StringsTransport,
+    BenchMeterArgs, BenchNcaArgs, BenchStringsArgs, BenchVerb, ChainTransport, Distribution, ForwardBackend,
+    ForwardPeer, Hashes, MeterOnDevice, PayloadSize, Percent, Reported, StringsTransport,
 };
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -119,6 +119,7 @@ pub(crate) fn run(verb: BenchVerb) -> Done {
         BenchVerb::Changes(args) => bench_changes(&args),
         BenchVerb::Device(args) => bench_device(&args),
         BenchVerb::Strings(args) => bench_strings(&args),
+        BenchVerb::Nca(args) => bench_nca(args),
         BenchVerb::Forward(args) => bench_forward(&args),
     }
 }
@@ -328,6 +329,59 @@ fn bench_strings(args: &BenchStringsArgs) -> Done {
         });
     }
     print(&measured, args.rounds.json, |rows_of| rows(rows_of, &STRINGS_COLUMNS))
+}
+
+/// What the table of "bench nca" shows of each measurement.
+const NCA_COLUMNS: [&str; 11] = [
+    "workload",
+    "batch",
+    "queues",
+    "gbps",
+    "copies_us",
+    "kernels_us",
+    "both_us",
+    "neither_us",
+    "hidden",
+    "hidden_min",
+    "hidden_max",
+];
+
+fn bench_nca(args: BenchNcaArgs) -> Done {
+    Files::default().input("--patterns", Some(&args.patterns)).check()?;
+    let stop = stop_on_signals()?;
+    let size = args.size.get();
+    if size > 2048 {
+        return Err(Failure::Usage(format!("--size {size}; expected 1 to 2048")));
+    }
+    let most = packetloom_bench::nca::MAX_BATCH;
+    if let Some(batch) = args.batch.iter().find(|batch| batch.get() > most) {
+        return Err(Failure::Usage(format!("--batch {batch}; expected 1 to {most}")));
+    }
+    let path = args.patterns.display();
+    let text = std::fs::read(&args.patterns).map_err(|e| packetloom_io::Error::io(path.to_string(), e))?;
+    let options = packetloom_pattern::files::Options {
+        format: args.format,
+        places: Some(packetloom_pattern::files::Places::PAYLOAD),
+        ..Default::default()
+    };
+    let signatures = packetloom_pattern::files::read(&text, &options);
+    let all = signatures.map_err(|e| Failure::Config(format!("{path}: {e}")))?.patterns;
+    let mut patterns = Patterns::new();
+    for pattern in all.iter() {
+        patterns.push(Pattern::new(pattern.bytes)).map_err(anyhow::Error::from)?;
+    }
+    let options = nca::Options {
+        name: args.patterns.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        patterns,
+        device: args.device,
+        size,
+        matching: args.matching.get() as u8,
+        batch: args.batch.iter().map(|batch| batch.get()).collect(),
+        queues: args.queues.iter().map(|&queues| queues.into()).collect(),
+        rounds: args.rounds.rounds.get(),
+    };
+    let measured = nca::run(&options, &stop)?;
+    print(&measured, args.rounds.json, |rows_of| rows(rows_of, &NCA_COLUMNS))
 }
 
 /// The payloads that are measured, by name.

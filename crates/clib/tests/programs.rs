@@ -33,8 +33,9 @@ enum Under {
     Valgrind,
 }
 
+/// Where the examples and the header are.
 fn crate_folder() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../capi"))
 }
 
 /// Runs a program that has to succeed; what it printed.
