@@ -66,11 +66,39 @@ impl Kind {
         }
     }
 
+    /// The hash of a text's key.
+    pub(crate) const fn hash(self, around: Around) -> u64 {
+        self.hasher().hash(around)
+    }
+
+    /// What makes hashes of texts' keys.
+    #[inline(always)]
+    pub(crate) const fn hasher(self) -> Hasher {
+        Hasher {
+            shift: match self {
+                Self::Both | Self::Before => 0,
+                _ => 16,
+            },
+            mask: self.key(u64::MAX),
+            salt: self.number().wrapping_mul(0xd6e8_feb8_6659_fd93),
+        }
+    }
+}
+
+/// Makes hashes of keys of one kind, without a branch for the kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hasher {
+    shift: u32,
+    mask: u64,
+    salt: u64,
+}
+
+impl Hasher {
     /// The hash of a text's key: its highest bits are a place, its lowest ones a tag.
     #[inline(always)]
     pub(crate) const fn hash(self, around: Around) -> u64 {
-        let mixed = (self.key(around) ^ self.number().wrapping_mul(0xd6e8_feb8_6659_fd93))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let key = around >> self.shift & self.mask;
+        let mixed = (key ^ self.salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed ^ mixed >> 32).wrapping_mul(0xff51_afd7_ed55_8ccd)
     }
 }

@@ -1,8 +1,11 @@
 //! From places that passed a filter to matches, in passes over all of them: each loads what the next one needs, so that it does not wait
 //! for memory, and branches as little as can be.
 
+use packetloom_simd::{Kernel, Simd};
+
 use crate::Match;
-use crate::index::{Item, Kind};
+use crate::classes::Begins;
+use crate::index::{Around, Item, Kind};
 use crate::matcher::{Matcher, Part, Report};
 use crate::scan::{AllPassed, Passed, Places};
 use crate::windows::around;
@@ -65,22 +68,21 @@ impl<T: Copy + Default> Room<T> {
     }
 }
 
-/// A place of a text, and the bytes around it, folded.
+/// A place of a text.
 #[derive(Clone, Copy, Debug, Default)]
-struct Around {
+struct Place {
     text: u32,
     at: u32,
-    around: u64,
 }
 
 /// A key that may be there.
 #[derive(Clone, Copy, Debug, Default)]
 struct Key {
-    text: u32,
-    at: u32,
+    /// The number of its place.
+    place: u32,
+    /// The number of its kind among those that are looked for.
+    kind: u32,
     hash: u64,
-    /// The place of its kind among those that are looked for.
-    kind: usize,
 }
 
 /// A list whose patterns may be there.
@@ -105,7 +107,11 @@ struct Candidate {
 /// What is kept for the next time.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
-    places: Room<Around>,
+    places: Room<Place>,
+    /// The bytes around each place, folded.
+    arounds: Room<Around>,
+    /// Hashes of one kind's keys there.
+    hashes: Vec<u64>,
     keys: Room<Key>,
     hits: Vec<Hit>,
     candidates: Vec<Candidate>,
@@ -115,6 +121,26 @@ pub(crate) struct Lookup {
 
 const ON_GRID: &[Kind] = &[Kind::Both, Kind::Before, Kind::After];
 
+/// Looks up all that passed, and forgets it.
+pub(crate) struct LookUp<'a> {
+    pub(crate) lookup: &'a mut Lookup,
+    pub(crate) matcher: &'a Matcher,
+    pub(crate) texts: Texts<'a>,
+    pub(crate) report: Report,
+    pub(crate) passed: &'a mut AllPassed,
+    pub(crate) matches: &'a mut Vec<Match>,
+}
+
+impl Kernel for LookUp<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { lookup, matcher, texts, report, passed, matches } = self;
+        lookup.run(matcher, texts, report, passed, matches);
+    }
+}
+
 impl Lookup {
     /// Begins with other texts.
     pub(crate) fn start(&mut self, texts: usize) {
@@ -122,8 +148,8 @@ impl Lookup {
         self.is_matched.resize(texts, false);
     }
 
-    /// Looks up all that passed, and forgets it.
-    pub(crate) fn run(
+    #[inline(always)]
+    fn run(
         &mut self,
         matcher: &Matcher,
         texts: Texts<'_>,
@@ -132,20 +158,22 @@ impl Lookup {
         matches: &mut Vec<Match>,
     ) {
         let AllPassed { sparse, dense, short } = passed;
-        self.expand(sparse, 4, texts.bytes, matcher.fold, |_| true);
-        self.find(matcher, texts, report, ON_GRID, matches);
+        if matcher.sparse.is_some() {
+            self.expand(sparse, 4, texts.bytes, matcher.fold, None);
+            self.find(matcher, texts, report, ON_GRID, matches);
+        }
         if matcher.dense.is_some() {
             let stride = if matcher.dense_classes.is_some() { 1 } else { 4 };
-            self.expand(dense, stride, texts.bytes, matcher.fold, |_| true);
+            self.expand(dense, stride, texts.bytes, matcher.fold, None);
             self.find(matcher, texts, report, &[Kind::Window], matches);
         }
         if let Some((_, begins)) = &matcher.classes {
-            self.expand(short, 1, texts.bytes, matcher.fold, |around| begins.has(around >> 16));
+            self.expand(short, 1, texts.bytes, matcher.fold, Some(begins));
             self.find(matcher, texts, report, &matcher.lengths, matches);
         }
     }
 
-    /// Makes places of bits, each of which stands for `stride` bytes: those for which `keep` is true.
+    /// Makes places of bits, each of which stands for `stride` bytes: those at which a short pattern may begin, where these are asked for.
     #[inline(always)]
     fn expand(
         &mut self,
@@ -153,12 +181,15 @@ impl Lookup {
         stride: u32,
         texts: &[&[u8]],
         fold: u8,
-        keep: impl Fn(u64) -> bool,
+        begins: Option<&Begins>,
     ) {
         let fold = u64::from_ne_bytes([fold; 8]);
         let count: usize = passed.values().iter().map(|places| places.mask.count_ones() as usize).sum();
-        self.places.clear();
-        self.places.reserve(count + 1);
+        let Self { places, arounds, .. } = self;
+        places.clear();
+        places.reserve(count + 1);
+        arounds.clear();
+        arounds.reserve(count + 1);
         // The bits of all masks one after another, without a branch for each mask.
         passed.push_if(true, Places::default());
         let (all, mut from) = (passed.values(), 0);
@@ -167,7 +198,9 @@ impl Lookup {
             let Places { text, at, .. } = all[from];
             let at = at + mask.trailing_zeros() * stride;
             let around = around(texts[text as usize], at as usize) | fold;
-            self.places.push_if(keep(around), Around { text, at, around });
+            let is_wanted = begins.is_none_or(|begins| begins.has(around >> 16));
+            places.push_if(is_wanted, Place { text, at });
+            arounds.push_if(is_wanted, around);
             mask &= mask - 1;
             from += usize::from(mask == 0);
             mask = if mask == 0 { all[from].mask } else { mask };
@@ -176,6 +209,7 @@ impl Lookup {
     }
 
     /// Finds the matches whose windows begin at the places.
+    #[inline(always)]
     fn find(
         &mut self,
         matcher: &Matcher,
@@ -184,20 +218,26 @@ impl Lookup {
         kinds: &[Kind],
         matches: &mut Vec<Match>,
     ) {
-        let Self { places, keys, hits, candidates, is_matched } = self;
-        let index = &matcher.index;
+        let Self { places, arounds, hashes, keys, hits, candidates, is_matched } = self;
+        let (index, places) = (&matcher.index, places.values());
         keys.clear();
-        keys.reserve(places.len * kinds.len() + 1);
+        keys.reserve(places.len() * kinds.len() + 1);
+        hashes.resize(hashes.len().max(places.len()), 0);
         for (kind, of_kind) in kinds.iter().enumerate() {
-            for &Around { text, at, around } in places.values() {
-                let hash = of_kind.hash(around);
-                keys.push_if(index.may_have(hash), Key { text, at, hash, kind });
+            // In vectors.
+            let hasher = of_kind.hasher();
+            for (hash, &around) in hashes.iter_mut().zip(arounds.values()) {
+                *hash = hasher.hash(around);
+            }
+            for (place, &hash) in hashes[..places.len()].iter().enumerate() {
+                keys.push_if(index.may_have(hash), Key { place: place as u32, kind: kind as u32, hash });
             }
         }
         keys.values().iter().for_each(|key| index.prefetch(key.hash));
         hits.clear();
-        for &Key { text, at, hash, kind } in keys.values() {
-            index.lists(hash, |list| hits.push(Hit { text, at, list, kind: kinds[kind] }));
+        for &Key { place, kind, hash } in keys.values() {
+            let (Place { text, at }, kind) = (places[place as usize], kinds[kind as usize]);
+            index.lists(hash, |list| hits.push(Hit { text, at, list, kind }));
         }
         candidates.clear();
         let fold = u32::from_ne_bytes([matcher.fold; 4]);

@@ -5,7 +5,7 @@ use packetloom_simd::{Kernel, Simd};
 use crate::Match;
 use crate::classes::{ClassesView, Group, pass_all};
 use crate::filter::{BLOCK, Block, FIRST, Filter, FilterView, InMemory, Loaded, READ};
-use crate::lookup::{Lookup, Room, Texts};
+use crate::lookup::{LookUp, Lookup, Room, Texts};
 use crate::matcher::{Matcher, Report};
 
 /// Blocks after which what passed the filters is looked up: so few that their bytes are still in the cache.
@@ -268,7 +268,7 @@ impl Scan<'_> {
     #[inline(never)]
     fn look_up(&mut self, first: usize, text: u32) -> usize {
         let Self { matcher, texts, report, scratch: Scratch { passed, lookup, .. }, matches } = self;
-        lookup.run(matcher, *texts, *report, passed, matches);
+        matcher.isa.run(LookUp { lookup, matcher, texts: *texts, report: *report, passed, matches });
         report.reduce(matches, first);
         first + matches[first..].partition_point(|found| found.text < text)
     }
