@@ -53,11 +53,6 @@ impl<T: Copy + Default> Room<T> {
         self.len += count;
     }
 
-    #[inline(always)]
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }

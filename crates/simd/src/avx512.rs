@@ -237,8 +237,15 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
         let bits = table.len().ilog2();
         assert!((1..=29).contains(&bits));
         let index = self.shr(hash, 32 - bits);
+        // Two gathers of AVX2: that of AVX-512 has its mask in a register which the compiler fills with ones by an instruction that waits, on
+        // Zen 4, for what the register of another mask is: often for the gather before.
         // SAFETY: see above; every index has so many bits that it is that of a word of the table, and not negative.
-        unsafe { _mm512_i32gather_epi32::<4>(index, table.as_ptr().cast()) }
+        unsafe {
+            let table = table.as_ptr().cast();
+            let low = _mm256_i32gather_epi32::<4>(table, _mm512_castsi512_si256(index));
+            let high = _mm256_i32gather_epi32::<4>(table, _mm512_extracti64x4_epi64::<1>(index));
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+        }
     }
 
     #[inline(always)]
