@@ -7,7 +7,7 @@ use crate::Match;
 use crate::classes::Begins;
 use crate::index::{Around, Item, Kind};
 use crate::matcher::{Matcher, Part, Report};
-use crate::scan::{AllPassed, Passed, Places};
+use crate::scan::{AllPassed, Passed};
 use crate::windows::around;
 
 /// What is searched.
@@ -179,26 +179,23 @@ impl Lookup {
         begins: Option<&Begins>,
     ) {
         let fold = u64::from_ne_bytes([fold; 8]);
-        let count: usize = passed.values().iter().map(|places| places.mask.count_ones() as usize).sum();
         let Self { places, arounds, .. } = self;
         places.clear();
-        places.reserve(count + 1);
         arounds.clear();
-        arounds.reserve(count + 1);
-        // The bits of all masks one after another, without a branch for each mask.
-        passed.push_if(true, Places::default());
-        let (all, mut from) = (passed.values(), 0);
-        let mut mask = all[0].mask;
-        for _ in 0..count {
-            let Places { text, at, .. } = all[from];
-            let at = at + mask.trailing_zeros() * stride;
-            let around = around(texts[text as usize], at as usize) | fold;
-            let is_wanted = begins.is_none_or(|begins| begins.has(around >> 16));
-            places.push_if(is_wanted, Place { text, at });
-            arounds.push_if(is_wanted, around);
-            mask &= mask - 1;
-            from += usize::from(mask == 0);
-            mask = if mask == 0 { all[from].mask } else { mask };
+        for of_block in passed.values() {
+            let text = texts[of_block.text as usize];
+            let mut mask = of_block.mask;
+            places.reserve(64);
+            arounds.reserve(64);
+            // Nearly all have one bit, so that a processor knows how often it goes round.
+            while mask != 0 {
+                let at = of_block.at + mask.trailing_zeros() * stride;
+                let around = around(text, at as usize) | fold;
+                let is_wanted = begins.is_none_or(|begins| begins.has(around >> 16));
+                places.push_if(is_wanted, Place { text: of_block.text, at });
+                arounds.push_if(is_wanted, around);
+                mask &= mask - 1;
+            }
         }
         passed.clear();
     }
