@@ -79,6 +79,12 @@ impl Set {
         self.high |= 1 << (byte >> 5);
     }
 
+    /// The share of all bytes that are taken for one of the set as a product.
+    fn share(&self, frequency: &[f64; 256]) -> f64 {
+        let bytes = (0..=u8::MAX).zip(frequency);
+        bytes.filter(|&(byte, _)| self.has(byte, false)).map(|(_, frequency)| frequency).sum()
+    }
+
     /// Whether a byte is taken for one of the set.
     fn has(&self, byte: u8, is_exact: bool) -> bool {
         match is_exact {
@@ -88,28 +94,33 @@ impl Set {
     }
 }
 
-/// The bytes of a bucket at each place.
+/// The bytes of a bucket at each place, and the share of all bytes of a text that are taken for such.
 #[derive(Clone, Copy, Default)]
-struct Bucket([Set; PLACES]);
+struct Bucket([(Set, f64); PLACES]);
 
 impl Bucket {
-    fn with(mut self, pattern: &[u8]) -> Self {
-        for (place, set) in self.0.iter_mut().enumerate() {
+    fn with(mut self, pattern: &[u8], frequency: &[f64; 256], is_exact: bool) -> Self {
+        for (place, (set, share)) in self.0.iter_mut().enumerate() {
             match pattern.get(place) {
-                Some(&byte) => set.add(byte),
-                None => *set = Set::ALL,
+                Some(&byte) if set.has(byte, is_exact) => {}
+                Some(&byte) => {
+                    set.add(byte);
+                    *share = match is_exact {
+                        true => {
+                            *share + frequency[usize::from(byte & 127)] + frequency[usize::from(byte | 128)]
+                        }
+                        false => set.share(frequency),
+                    };
+                }
+                None => (*set, *share) = (Set::ALL, 1.0),
             }
         }
         self
     }
 
     /// The share of all places of a text at which it has a candidate.
-    fn share(&self, frequency: &[f64; 256], is_exact: bool) -> f64 {
-        let share = |set: &Set| -> f64 {
-            let bytes = (0..=u8::MAX).zip(frequency);
-            bytes.filter(|&(byte, _)| set.has(byte, is_exact)).map(|(_, frequency)| frequency).sum()
-        };
-        self.0.iter().map(share).product()
+    fn share(&self) -> f64 {
+        self.0.iter().map(|(_, share)| share).product()
     }
 }
 
@@ -123,7 +134,6 @@ impl Classes {
             frequency[usize::from(byte)] += 0.5 / total as f64;
         }
         let mut buckets = vec![Bucket::default(); BUCKETS * groups];
-        let mut shares = vec![0.0; buckets.len()];
         // The shortest first: they spoil a bucket for others.
         let mut order: Vec<_> = patterns.iter().collect();
         order.sort_unstable_by_key(|pattern| (pattern.len().min(PLACES), *pattern));
@@ -131,21 +141,21 @@ impl Classes {
             let bucket = if patterns.len() > MAX_WEIGHED {
                 number * buckets.len() / patterns.len()
             } else {
-                let grown = |at: usize| buckets[at].with(pattern).share(&frequency, is_exact) - shares[at];
-                let least = (0..buckets.len()).map(|at| (at, grown(at))).min_by(|a, b| a.1.total_cmp(&b.1));
-                least.expect("a bucket").0
+                let grown =
+                    |bucket: &Bucket| bucket.with(pattern, &frequency, is_exact).share() - bucket.share();
+                let all = buckets.iter().map(grown).enumerate();
+                all.min_by(|a, b| a.1.total_cmp(&b.1)).expect("a bucket").0
             };
-            buckets[bucket] = buckets[bucket].with(pattern);
-            shares[bucket] = buckets[bucket].share(&frequency, is_exact);
+            buckets[bucket] = buckets[bucket].with(pattern, &frequency, is_exact);
         }
         let group = |group: &[Bucket]| {
             let bits = |has: &dyn Fn(&Bucket) -> bool| {
                 group.iter().enumerate().fold(0, |bits, (at, bucket)| bits | u8::from(has(bucket)) << at)
             };
             std::array::from_fn(|place| ByteClasses {
-                exact: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].exact >> value & 1 == 1)),
-                low: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].low >> value & 1 == 1)),
-                high: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].high >> value & 1 == 1)),
+                exact: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].0.exact >> value & 1 == 1)),
+                low: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].0.low >> value & 1 == 1)),
+                high: std::array::from_fn(|value| bits(&|bucket| bucket.0[place].0.high >> value & 1 == 1)),
             })
         };
         Self { groups: buckets.chunks(BUCKETS).map(group).collect() }

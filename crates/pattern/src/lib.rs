@@ -16,11 +16,11 @@
 //! ```
 //!
 //! A text is looked at in windows of four bytes, each of which begins at a multiple of four. A pattern of seven bytes or more has four
-//! windows, one for each way in which it can lie on that grid, and each occurrence of it shows exactly one of them. A gather and a
-//! test of two bytes behind the window leave few windows (`filter`); those are looked up by the bytes around them (`index`),
-//! and what is found there is compared with the text. Shorter patterns are found by classes of bytes (`classes`) or, where they are
-//! many, by windows that begin at every byte. The choice of windows is that which makes the fewest candidates, by how often
-//! bytes occur in the set and in a sample of traffic where there is one.
+//! windows, one for each way in which it can lie on that grid, and each occurrence of it shows exactly one of them. A gather and a test of
+//! two bytes behind the window leave few windows (`filter`); those are looked up by the bytes around them (`index`), and what is found
+//! there is compared with the text. Shorter patterns are found by classes of bytes (`classes`) or, where they are many, by windows that
+//! begin at every byte; where the processor has exact classes, they stand for the filter of few such windows. The choice of windows is that
+//! which makes the fewest candidates, by how often bytes occur in the set and in a sample of traffic where there is one.
 //!
 //! With the cargo feature `device`, `image` has the same for GPUs and other devices.
 

@@ -12,7 +12,7 @@ use crate::windows::{Chooser, MIN_ON_GRID, Window};
 const MAX_IN_CLASSES: usize = 150;
 
 /// Beyond so many windows at every byte they are not looked for by classes.
-const MAX_DENSE_IN_CLASSES: usize = 512;
+const MAX_DENSE_IN_CLASSES: usize = 2048;
 
 /// Windows of a group of classes.
 const DENSE_IN_GROUP: usize = 128;
@@ -51,8 +51,7 @@ impl Shape {
         ((!whole.is_empty()).then(classes), lengths)
     }
 
-    /// The windows at every byte as classes, where these are exact and few enough windows: then they let hardly more through than the filter,
-    /// and take a fifth of its time.
+    /// The windows at every byte as classes, where these are exact and so few windows that they take less time than the filter.
     pub(crate) fn dense_classes(&self, patterns: &Patterns, index: &Index, isa: Isa) -> Option<Classes> {
         if !(1..=MAX_DENSE_IN_CLASSES).contains(&self.dense) || !isa.has_exact_classes() {
             return None;

@@ -59,7 +59,7 @@ impl Kernel for Scan<'_> {
         // One of each block, one more of a text's first window, and one that is written without being kept.
         let AllPassed { sparse, dense, short } = &mut self.scratch.passed;
         sparse.reserve(PART + 1);
-        dense.reserve(5 * PART + 1);
+        dense.reserve(if self.matcher.dense.is_some() { 5 * PART + 1 } else { 0 });
         short.reserve(PART + 1);
         // A copy of the code without folding, which most sets do without.
         match self.matcher.fold {

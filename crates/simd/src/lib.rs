@@ -106,11 +106,11 @@ pub trait Simd: Copy {
     ///
     /// Where the table is empty.
     fn gather(self, table: &[u32], index: Self::V) -> Self::V;
-    /// As [`Simd::gather`] with as many of the highest bits of each lane as a table has whose length is the power of two up to this one's.
+    /// As [`Simd::gather`] with the highest bits of each lane as the index: so many that it is that of a word of the table.
     ///
     /// # Panics
     ///
-    /// Where the table has fewer than two words, or 2 GiB.
+    /// Where the table has fewer than two words, or 4 GiB.
     fn gather_top(self, table: &[u32], hash: Self::V) -> Self::V;
     /// Lanes of `words` in which two bits are 0: that of the low half whose number are the lowest four bits of the lane of `low`, and
     /// that of the high half whose number are bits 16 to 19 of the lane of `high`.

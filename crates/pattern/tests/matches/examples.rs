@@ -222,6 +222,20 @@ fn long_texts_are_looked_through_in_parts() {
 }
 
 #[test]
+fn thousands_of_short_patterns_are_found_at_every_byte() {
+    // More windows at every byte than are found by classes, of two lengths.
+    let numbers: Vec<String> =
+        (0..2500).map(|number| format!("{:01$}", number * 7, 5 + number % 2)).collect();
+    let patterns: Patterns = numbers.iter().map(|number| number.as_bytes()).collect();
+    let text: String = (0..300).map(|number| format!("{:05}-", number * 49)).collect();
+    let texts: Vec<&[u8]> = (0..70).map(|begin| &text.as_bytes()[begin..][..60 + 2 * begin]).collect();
+    assert!(
+        check(&patterns, &[&texts[..], &[text.as_bytes()], &[b"00007", b"000014", b"0000"]].concat()).len()
+            > 100
+    );
+}
+
+#[test]
 fn nothing_is_found_behind_an_end() {
     // Zeros, as may be read there; as a short pattern, as a window at every byte, and as one on the grid.
     let mut patterns: Patterns = (1..=9).map(|len| &[0; 9][..len]).collect();

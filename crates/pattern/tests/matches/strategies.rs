@@ -53,7 +53,7 @@ pub(crate) fn sets_of_all_kinds() -> impl Strategy<Value = (Vec<Owned>, Vec<Vec<
 
 /// Enough short patterns for windows at every byte, and texts with them.
 pub(crate) fn many_short_ones() -> impl Strategy<Value = (Vec<Owned>, Vec<Vec<u8>>)> {
-    vec(bytes(1..8), 151..400).prop_flat_map(|patterns| {
+    vec(bytes(1..8), 151..600).prop_flat_map(|patterns| {
         let texts = vec(text(&patterns), 0..6);
         let owned = patterns.into_iter().map(|bytes| (bytes, false, Bounds::ANYWHERE)).collect();
         (Just(owned), texts)
