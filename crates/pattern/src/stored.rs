@@ -287,6 +287,13 @@ impl Matcher {
         if from.from.read(&mut [0])? != 0 {
             return Err(Unusable::Damaged("bytes behind its end"));
         }
+        // Classes are made of those that are looked for at every byte.
+        let count = |is: fn(Kind) -> bool| index.items.iter().filter(|item| is(item.kind)).count();
+        let windows = count(|kind| kind == Kind::Window);
+        let whole = count(|kind| matches!(kind, Kind::Whole(_)));
+        if (windows, whole) != (shape.dense, shape.whole) {
+            return Err(Unusable::Damaged("items of other kinds than the set has"));
+        }
         let (classes, lengths) = shape.classes(&patterns, isa);
         let dense_classes = shape.dense_classes(&patterns, &index, isa);
         Ok(Self { isa, patterns, fold: shape.fold, sparse, dense, dense_classes, classes, lengths, index })

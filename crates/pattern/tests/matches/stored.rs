@@ -122,6 +122,21 @@ fn other_files_are_refused_with_their_reasons() {
     ] {
         assert!(matches!(read(&other, &bytes), Err(Unusable::OtherSet)));
     }
+    // Items of long patterns that say that they are looked for at every byte, or whole.
+    let mut other = bytes.clone();
+    let end = other.len() - 4;
+    let of_kind = |kind: u8| {
+        other[end - 3] = kind;
+        let sum = crc(&other[..end]);
+        other[end..].copy_from_slice(&sum.to_le_bytes());
+        read(&set(&[a, b]), &other).err().map(|error| error.to_string())
+    };
+    let refused = (0..=u8::MAX)
+        .map(of_kind)
+        .flatten()
+        .filter(|why| why == "damaged: items of other kinds than the set has")
+        .count();
+    assert_eq!(refused, 7, "the window alone, and whole patterns of 1 to 6 bytes");
     struct Broken;
     impl io::Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
