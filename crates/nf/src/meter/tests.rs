@@ -138,8 +138,7 @@ impl Outcome {
         };
         // Few are equal so far: such as those of ICMP of other kinds, or of one VLAN beside another.
         let in_full = |record: &FlowRecord| format!("{record:?}");
-        self.records
-            .sort_unstable_by(|a, b| key(a).cmp(&key(b)).then_with(|| in_full(a).cmp(&in_full(b))));
+        self.records.sort_unstable_by(|a, b| key(a).cmp(&key(b)).then_with(|| in_full(a).cmp(&in_full(b))));
         self
     }
 }
