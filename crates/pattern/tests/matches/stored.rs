@@ -132,8 +132,7 @@ fn other_files_are_refused_with_their_reasons() {
         read(&set(&[a, b]), &other).err().map(|error| error.to_string())
     };
     let refused = (0..=u8::MAX)
-        .map(of_kind)
-        .flatten()
+        .filter_map(of_kind)
         .filter(|why| why == "damaged: items of other kinds than the set has")
         .count();
     assert_eq!(refused, 7, "the window alone, and whole patterns of 1 to 6 bytes");
