@@ -255,6 +255,19 @@ const SAMPLE_SEED: u64 = 2;
 /// Bytes of a sample.
 const SAMPLE_BYTES: usize = 3 << 20;
 
+/// The patterns of a file that are looked for in payloads.
+fn read_patterns(file: &Path, format: packetloom_pattern::files::Format) -> Result<Patterns, Failure> {
+    let path = file.display();
+    let text = std::fs::read(file).map_err(|e| packetloom_io::Error::io(path.to_string(), e))?;
+    let options = packetloom_pattern::files::Options {
+        format,
+        places: Some(packetloom_pattern::files::Places::PAYLOAD),
+        ..Default::default()
+    };
+    let signatures = packetloom_pattern::files::read(&text, &options);
+    Ok(signatures.map_err(|e| Failure::Config(format!("{path}: {e}")))?.patterns)
+}
+
 fn bench_strings(args: &BenchStringsArgs) -> Done {
     let captures = super::captures(&args.read)?;
     Files::default().captures(Some("-r"), &captures).input("--patterns", Some(&args.patterns)).check()?;
@@ -268,15 +281,7 @@ fn bench_strings(args: &BenchStringsArgs) -> Done {
             all.into_iter().find(|isa| isa.name() == name).ok_or_else(refused)?
         }
     };
-    let path = args.patterns.display();
-    let text = std::fs::read(&args.patterns).map_err(|e| packetloom_io::Error::io(path.to_string(), e))?;
-    let options = packetloom_pattern::files::Options {
-        format: args.format,
-        places: Some(packetloom_pattern::files::Places::PAYLOAD),
-        ..Default::default()
-    };
-    let signatures = packetloom_pattern::files::read(&text, &options);
-    let all = signatures.map_err(|e| Failure::Config(format!("{path}: {e}")))?.patterns;
+    let all = read_patterns(&args.patterns, args.format)?;
     let name = args.patterns.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let sizes = match &args.first[..] {
         [] => vec![all.len()],
@@ -357,15 +362,7 @@ fn bench_nca(args: BenchNcaArgs) -> Done {
     if let Some(batch) = args.batch.iter().find(|batch| batch.get() > most) {
         return Err(Failure::Usage(format!("--batch {batch}; expected 1 to {most}")));
     }
-    let path = args.patterns.display();
-    let text = std::fs::read(&args.patterns).map_err(|e| packetloom_io::Error::io(path.to_string(), e))?;
-    let options = packetloom_pattern::files::Options {
-        format: args.format,
-        places: Some(packetloom_pattern::files::Places::PAYLOAD),
-        ..Default::default()
-    };
-    let signatures = packetloom_pattern::files::read(&text, &options);
-    let all = signatures.map_err(|e| Failure::Config(format!("{path}: {e}")))?.patterns;
+    let all = read_patterns(&args.patterns, args.format)?;
     let mut patterns = Patterns::new();
     for pattern in all.iter() {
         patterns.push(Pattern::new(pattern.bytes)).map_err(anyhow::Error::from)?;
