@@ -52,7 +52,9 @@ const NOT_ASKED: u32 = NO_RULE - 1;
 /// Rules of one IP version.
 #[derive(Debug)]
 struct Version {
-    kernel: Kernel<FindRules<'static>>,
+    /// Where rules change it stays, and only the tables are others.
+    program: Program,
+    kernel: Arc<Kernel<FindRules<'static>>>,
     tables: Tables,
     /// Packets that a group takes at a time.
     round: u32,
@@ -103,7 +105,7 @@ impl Acl {
     pub(super) fn new(device: &Device, function: &dyn FunctionSpec, place: Place) -> Result<Self, Error> {
         Ok(Self {
             place,
-            rules: RwLock::new(Arc::new(Rules::new(device, function, place, 0)?)),
+            rules: RwLock::new(Arc::new(Rules::new(device, function, place, 0, None)?)),
             groups: device.description().units * target(device, true).groups_per_unit,
         })
     }
@@ -115,7 +117,8 @@ impl Acl {
         function: &dyn FunctionSpec,
         changes: usize,
     ) -> Result<(), Error> {
-        let rules = Arc::new(Rules::new(device, function, self.place, changes)?);
+        let before = self.rules();
+        let rules = Arc::new(Rules::new(device, function, self.place, changes, Some(&before))?);
         *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
         Ok(())
     }
@@ -144,12 +147,14 @@ impl Decided {
 }
 
 impl Rules {
-    /// Lays out the rules of a function after so many changes, and copies them to the device.
+    /// Lays out the rules of a function after so many changes, and copies them to the device. Kernels of the rules before are used again where they
+    /// are the same.
     fn new(
         device: &Device,
         function: &dyn FunctionSpec,
         place: Place,
         changes: usize,
+        before: Option<&Self>,
     ) -> Result<Self, Error> {
         let Some(Offload::Acl { rules, verdicts, admits, names }) = function.offload(changes) else {
             let why = format!("function {} has no rules", place.function);
@@ -173,13 +178,14 @@ impl Rules {
             Some(Verdict::Drop(_)) => Decision::DeniesByDefault,
             _ => Decision::Permits,
         };
+        let [v4, v6] = [0, 1].map(|version| before.map(|before| &before.versions[version]));
         Ok(Self {
             decisions: device.memory_of(bytemuck::cast_slice(&decisions))?,
             by_default: by_default as u32,
             names,
             versions: [
-                Version::new(device, &Image::new::<MatchKey4>(&rules, algorithm, &target)?, 4, &target)?,
-                Version::new(device, &Image::new::<MatchKey6>(&rules, algorithm, &target)?, 6, &target)?,
+                Version::new(device, &Image::new::<MatchKey4>(&rules, algorithm, &target)?, 4, &target, v4)?,
+                Version::new(device, &Image::new::<MatchKey6>(&rules, algorithm, &target)?, 6, &target, v6)?,
             ],
         })
     }
@@ -198,7 +204,7 @@ impl Acl {
         let begin = number * buffers.room;
         let rules = self.rules();
         let Rules { decisions, by_default, versions: of_versions, .. } = &*rules;
-        for (version, Version { kernel, tables, round }) in
+        for (version, Version { kernel, tables, round, .. }) in
             of_versions.iter().take(versions as usize).enumerate()
         {
             let [rules, classes, filter, masks] = tables.buffers();
@@ -227,7 +233,13 @@ impl Acl {
 }
 
 impl Version {
-    fn new(device: &Device, image: &Image, version: u32, target: &Target) -> Result<Self, Error> {
+    fn new(
+        device: &Device,
+        image: &Image,
+        version: u32,
+        target: &Target,
+        before: Option<&Self>,
+    ) -> Result<Self, Error> {
         let layouts =
             [Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
         let source =
@@ -251,12 +263,19 @@ impl Version {
             local: image.local,
             entries: vec![Entry::of::<FindRules<'_>>("find_rules")],
         };
-        let loaded = device.build(&program)?.remove(0);
-        // SAFETY: the kernel goes through `count` packets, of which all memory has as many, and looks rules up in tables that are the image's, as
-        // that was laid out; of decisions there is one for each rule. Only here are the arguments made.
-        #[allow(unsafe_code)]
-        let kernel = unsafe { Kernel::new(loaded)? };
+        let kernel = match before.filter(|before| before.program == program) {
+            Some(before) => Arc::clone(&before.kernel),
+            None => {
+                let loaded = device.build(&program)?.remove(0);
+                // SAFETY: the kernel goes through `count` packets, of which all memory has as many, and looks rules up in tables that are the
+                // image's, as that was laid out; of decisions there is one for each rule. Only here are the arguments made.
+                #[allow(unsafe_code)]
+                let kernel = unsafe { Kernel::new(loaded)? };
+                Arc::new(kernel)
+            }
+        };
         Ok(Self {
+            program,
             kernel,
             tables: Tables::new(device, image)?,
             round: image.round * (target.group / target.lanes),

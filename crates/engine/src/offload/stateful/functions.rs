@@ -74,16 +74,20 @@ pub(crate) struct Functions {
     freed: Instant,
     /// Batches that were sent before the last copy.
     copied: u64,
-    /// The last copy of what it keeps, or what it began with, with when that was; and how long it took.
+    /// The last copy of what it keeps, or what it began with, with when that was; and how long it took. The one before, whose memory the next one
+    /// gets: to free that takes tens of milliseconds, and so does new memory.
     copy: Option<(State, Instant)>,
+    spare: State,
     copy_time: Duration,
     /// From one to the next, at least.
     copy_every: Duration,
     /// Memory of the device for copies, where it has room for them; and who brings one here, of when it is.
     snapshot: Option<Snapshot>,
     reading: Option<Reading>,
-    /// Copies that were begun with since answers were taken, and the longest time that packets waited for one here.
+    /// Copies that were begun with since answers were taken; how long packets have waited here for the one that was begun with last, and the
+    /// longest such time.
     copies: u64,
+    stopped: Duration,
     longest_copy: Duration,
     /// The time of packets when entries were swept last.
     swept: u64,
@@ -192,11 +196,13 @@ impl Functions {
             copied: 0,
             freed: Instant::now(),
             copy: None,
+            spare: State::default(),
             copy_time: Duration::ZERO,
             copy_every: copy_every.map_or(COPY_EVERY, Duration::from_nanos),
             snapshot,
             reading: None,
             copies: 0,
+            stopped: Duration::ZERO,
             longest_copy: Duration::ZERO,
             swept: 0,
         })
@@ -227,6 +233,11 @@ impl Functions {
         }
     }
 
+    /// Whether the oldest batch that is away was sent right after a copy. Before the first batch there is nothing to copy.
+    fn is_after_copy(&self) -> bool {
+        self.taken == self.copied && self.copied > 0
+    }
+
     /// Takes the copy that was being read, if it is here.
     fn take_copy(&mut self) -> Result<(), Error> {
         if let Some(mut reading) = self.reading.take_if(|reading| reading.is_over()) {
@@ -238,8 +249,15 @@ impl Functions {
     fn keep(&mut self, reading: &mut Reading) -> Result<(), Error> {
         let (mut state, time) = reading.join()?;
         state.gone = mem::take(&mut reading.gone);
-        (self.copy, self.copy_time) = (Some((state, reading.at)), time);
+        self.put_copy(state, reading.at);
+        self.copy_time = time;
         Ok(())
+    }
+
+    fn put_copy(&mut self, state: State, at: Instant) {
+        if let Some((before, _)) = self.copy.replace((state, at)) {
+            self.spare = before;
+        }
     }
 
     /// Takes note of states that were exported since the last copy, and since the one that is being read: who goes on with it must not export them
@@ -258,12 +276,13 @@ impl Functions {
         let Some(snapshot) = &self.snapshot else { return self.snapshot() };
         let (stateful, snapshot) = (Arc::clone(&self.stateful), snapshot.clone());
         let mut queue = self.device.queue()?;
+        let spare = mem::take(&mut self.spare);
         let last = self.last();
         stateful.take_snapshot(&mut last.queue, &snapshot)?;
         queue.wait_for(&last.queue)?;
         let read = move || {
             let begin = Instant::now();
-            stateful.state_in(&mut queue, &snapshot).map(|state| (state, begin.elapsed()))
+            stateful.state_in(&mut queue, &snapshot, spare).map(|state| (state, begin.elapsed()))
         };
         match thread::Builder::new().name("state".into()).spawn(read) {
             Ok(thread) => {
@@ -475,7 +494,7 @@ impl Accelerator for Functions {
             let begin = Instant::now();
             self.begin_copy()?;
             self.copies += 1;
-            self.longest_copy = self.longest_copy.max(begin.elapsed());
+            self.stopped += begin.elapsed();
         }
         let [even, odd] = &mut self.places;
         let (place, before) = if self.sent.is_multiple_of(2) { (even, odd) } else { (odd, even) };
@@ -489,14 +508,22 @@ impl Accelerator for Functions {
     }
 
     fn wait(&mut self, limit: Duration) -> Result<(), Error> {
-        let freed = self.freed;
+        // None is away when a copy is begun with, and the batch after it begins when it is made.
+        let is_for_copy = self.is_after_copy() || (self.taken > 0 && self.is_copy_due());
+        let (freed, begin) = (self.freed, Instant::now());
         let Place { queue, sent, .. } = self.oldest();
         let since = freed.max(*sent);
         let is_back = queue.finish_within(limit.saturating_sub(since.elapsed()))?;
+        if is_for_copy {
+            self.stopped += begin.elapsed();
+        }
         if is_back { Ok(()) } else { Err(late(since)) }
     }
 
     fn take(&mut self, pieces: &mut [Work], stages: &[Mutex<Pipeline>], crew: &Crew, shares: &mut Shares) {
+        if self.is_after_copy() {
+            self.longest_copy = self.longest_copy.max(mem::take(&mut self.stopped));
+        }
         let stateful = Arc::clone(&self.stateful);
         let (copies, longest_copy) = (mem::take(&mut self.copies), mem::take(&mut self.longest_copy));
         let Place { memory, notes, .. } = self.oldest();
@@ -543,7 +570,7 @@ impl Accelerator for Functions {
         self.reading = None;
         let stateful = Arc::clone(&self.stateful);
         let (state, left) = stateful.restore(&mut self.last().queue, held)?;
-        self.copy = Some((state, Instant::now()));
+        self.put_copy(state, Instant::now());
         self.copied = self.sent;
         Ok(left)
     }
@@ -573,8 +600,9 @@ impl Accelerator for Functions {
             self.keep(&mut reading)?;
         }
         let start = Instant::now();
-        let stateful = Arc::clone(&self.stateful);
-        self.copy = Some((stateful.state(&mut self.last().queue)?, Instant::now()));
+        let (stateful, spare) = (Arc::clone(&self.stateful), mem::take(&mut self.spare));
+        let state = stateful.state(&mut self.last().queue, spare)?;
+        self.put_copy(state, Instant::now());
         self.copied = self.sent;
         self.copy_time = start.elapsed();
         Ok(())

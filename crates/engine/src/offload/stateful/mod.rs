@@ -11,6 +11,7 @@ pub mod records;
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -1130,12 +1131,12 @@ impl Stateful {
         Err(packetloom_device::Error::Misuse(why).into())
     }
 
-    /// Copies what it keeps to this machine, as it is after all that was queued.
+    /// Copies what it keeps to this machine, as it is after all that was queued, into the memory of a state that nobody needs any more.
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn state(&self, queue: &mut Queue) -> Result<State, Error> {
-        self.state_in(queue, &self.kept())
+    pub fn state(&self, queue: &mut Queue, spare: State) -> Result<State, Error> {
+        self.state_in(queue, &self.kept(), spare)
     }
 
     /// Exports the states of functions that export in entries that are dead at a time, with no batch away: of which function, and the rest as
@@ -1237,18 +1238,25 @@ impl Stateful {
         Ok(queue.copy(&kept.lists, &snapshot.lists)?)
     }
 
-    /// Copies a snapshot to this machine, or what there is.
+    /// Copies a snapshot to this machine, or what there is, into the memory of a state that nobody needs any more.
     ///
     /// # Errors
     /// Where the device fails.
-    pub(super) fn state_in(&self, queue: &mut Queue, snapshot: &Snapshot) -> Result<State, Error> {
+    pub(super) fn state_in(
+        &self,
+        queue: &mut Queue,
+        snapshot: &Snapshot,
+        spare: State,
+    ) -> Result<State, Error> {
         let mut way = self.device.share(CHUNK)?;
         let mut counted = Vec::with_capacity(self.counter_count);
         read(queue, &snapshot.counted, &mut way, 1, |words| counted.extend_from_slice(words))?;
         let counts = counted[self.counts_at()..].chunks_exact(4);
         let tables = self.tables.iter().zip(&snapshot.entries);
-        let definitions = tables.zip(counts).map(|((tables, kept), counts)| {
-            let mut entries = [Vec::new(), Vec::new()];
+        let spare =
+            spare.definitions.into_iter().map(|kept| kept.entries).chain(iter::repeat_with(Default::default));
+        let definitions = tables.zip(counts).zip(spare).map(|(((tables, kept), counts), mut entries)| {
+            entries.iter_mut().for_each(Vec::clear);
             let versions = kept.iter().zip([V4, V6]).zip(tables.entry_words);
             for (entries, ((memory, key_words), words)) in entries.iter_mut().zip(versions) {
                 read(queue, memory, &mut way, words, |places| {
