@@ -44,6 +44,7 @@ fn options(patterns: Patterns, report: Report, with_peer: bool) -> Options {
         ("without-last", Kind::WithoutLast),
         ("without-first", Kind::WithoutFirst),
         ("runs", Kind::Runs),
+        ("long-lists", Kind::LongLists),
     ];
     let mut workloads = Vec::new();
     for (name, kind) in kinds {
@@ -56,6 +57,7 @@ fn options(patterns: Patterns, report: Report, with_peer: bool) -> Options {
         workloads,
         sample: None,
         report,
+        skip: 0,
         isa: Isa::detect(),
         batch: 100,
         with_peer,
@@ -69,7 +71,7 @@ fn every_workload_is_measured() {
     for report in [Report::All, Report::Each, Report::First, Report::Any] {
         let options = options(patterns(), report, false);
         let values = run(&options, &Stop::default()).expect("measured");
-        assert_eq!(values.len(), 20);
+        assert_eq!(values.len(), 24);
         for (value, (_, payloads)) in values.iter().zip(&options.workloads) {
             assert_eq!(value["bytes"].as_u64(), Some(payloads.bytes() as u64));
             assert_eq!(value["payloads"].as_u64(), Some(payloads.texts().len() as u64));
@@ -92,6 +94,14 @@ fn payloads_are_the_same_every_time_and_as_long_as_they_are_said_to_be() {
     assert!(make(1).texts().iter().all(|text| text.len() == 583));
     let of = [&b"ab"[..], b"", b"c"];
     assert_eq!(Payloads::of(of.into_iter()).texts(), of);
+    let skipped = Payloads::of(of.into_iter()).with_skip(1);
+    assert_eq!((skipped.texts(), skipped.bytes()), (vec![&b"b"[..], b"", b""], 3));
+    // Pieces that patterns have in common, and heads of short ones.
+    let words = Patterns::from_iter([&b"common-one"[..], b"common-two", b"short", b"lonely"]);
+    let long = Payloads::new(&words, Size::Fixed(100), Kind::LongLists, 10_000, 1);
+    let has = |piece: &[u8]| long.texts().iter().any(|text| text.windows(piece.len()).any(|at| at == piece));
+    assert!(has(b"common") && has(b"shor") && has(b"lonely") && has(b"on-two"));
+    assert!(!has(b"short") && !has(b"common-one"), "heads, and six bytes of others");
 }
 
 #[test]

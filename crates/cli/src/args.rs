@@ -1410,6 +1410,8 @@ for them:
   acl      acl-throughput.svg, acl-batch.svg, acl-rules.svg
   meter    meter-throughput.svg, meter-workers.svg; meter-burst.svg, meter-slice.svg, meter-block.svg (with --device)
   changes  changes-rate.svg, changes-latency.svg, changes-throughput.svg; churn-throughput.svg, churn-latency.svg (with --total)
+  forward  forward-rate.svg, forward-flood.svg, forward-rules.svg, forward-latency.svg
+  strings  strings-throughput.svg, strings-patterns.svg, strings-ratio.svg
 
 Example:
   for n in 1 2 4; do packetloom bench chain --workers $n --json; done > workers.jsonl
@@ -1594,8 +1596,15 @@ pub(crate) enum ForwardPeer {
     Testpmd,
 }
 
+const BENCH_STRINGS: &str = "\
+Examples:
+  packetloom bench strings --patterns names.txt --peer hyperscan
+  packetloom bench strings --patterns names.txt --first 1000,2500,5000 --skip 34 --report first
+  packetloom bench strings --patterns names.txt --attack without-last,runs --size 583
+  packetloom bench strings --patterns names.txt --device cuda:0 --bytes 128M --json";
+
 #[derive(Debug, Args)]
-#[command(after_help = CAPTURES)]
+#[command(after_help = format!("{CAPTURES}\n\n{BENCH_STRINGS}"))]
 pub(crate) struct BenchStringsArgs {
     /// The file of patterns
     #[arg(long, value_name = "FILE")]
@@ -1615,7 +1624,8 @@ pub(crate) struct BenchStringsArgs {
     /// Percent of the payloads that have a pattern put into them; several with commas between
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_values = ["0", "35"])]
     pub(crate) matching: Vec<Percent>,
-    /// Payloads of pieces of patterns: without-last (byte), without-first or runs; several with commas between
+    /// Payloads of pieces of patterns: without-last (byte), without-first, runs, or long-lists (the six bytes that most patterns have in common);
+    /// several with commas between
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_enum, conflicts_with = "matching")]
     pub(crate) attack: Vec<Attack>,
     /// Bytes of all payloads
@@ -1624,6 +1634,9 @@ pub(crate) struct BenchStringsArgs {
     /// Which matches are reported: all, each pattern of a payload once, as nf = "strings" asks, or its first match, or any
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Reported::All)]
     pub(crate) report: Reported,
+    /// Do not look at so many bytes at the beginning of each payload, as of headers
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    pub(crate) skip: usize,
     /// Compile with a sample of such payloads, of which windows are chosen that are rare in them
     #[arg(long)]
     pub(crate) sample: bool,
@@ -1685,6 +1698,7 @@ pub(crate) enum Attack {
     WithoutLast,
     WithoutFirst,
     Runs,
+    LongLists,
 }
 
 /// Where payloads are before a device looks through them.
@@ -2011,7 +2025,12 @@ pub(crate) struct BenchChangesArgs {
     pub(crate) json: bool,
 }
 
+const BENCH_NCA: &str = "\
+Example:
+  packetloom bench nca --patterns names.txt --device cuda:0 --size 1450 --batch 1024,16384 --queues 1,3";
+
 #[derive(Debug, Args)]
+#[command(after_help = BENCH_NCA)]
 pub(crate) struct BenchNcaArgs {
     /// The file of patterns; letters count as they are there
     #[arg(long, value_name = "FILE")]

@@ -221,6 +221,7 @@ fn examples_are_good_and_run_over_the_recording() {
         "scan-detector",
         "rate-limiter",
         "marker",
+        "string-search",
     ] {
         assert!(names.contains(&name), "{listed}");
     }
@@ -258,6 +259,10 @@ fn examples_are_good_and_run_over_the_recording() {
             "scan-detector" => functions[0]["detections"].as_u64().map_or(0, |found| found as usize),
             "rate-limiter" => functions[0]["red"]["packets"].as_u64().map_or(0, |found| found as usize),
             "balancer" => functions[0]["backends"][1]["flows"].as_u64().map_or(0, |flows| flows as usize),
+            "string-search" => {
+                assert_eq!(functions[0]["found"].as_array().map(Vec::len), Some(4), "{summary}");
+                functions[1]["blocked"].as_u64().map_or(0, |found| found as usize)
+            }
             _ => fs::read(folder.path().join("marker.mark7.pcapng")).expect("a capture").len(),
         };
         assert!(found > 0, "{name}: {summary}");

@@ -4,12 +4,13 @@
 
 mod support;
 
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 use support::packets::{self, segments, with_payload};
-use support::pcapng::pcapng;
+use support::pcapng::{self, pcapng};
 use support::{json, json_lines, packetloom, root, run, stderr, succeed};
 
 /// Packets with payloads of several kinds, in a folder.
@@ -150,7 +151,8 @@ fn rules_are_found_as_far_as_they_are_literal() {
     let said = stderr(&output);
     assert!(output.status.success(), "{said}");
     assert!(
-        said.contains("local.rules:7: left out: ") && said.contains("2 rules name addresses or ports"),
+        said.contains("local.rules:7: left out: ")
+            && said.contains("5 rules name protocols, addresses or ports"),
         "{said}"
     );
     let left = json_lines(&at("left.json"));
@@ -497,6 +499,58 @@ fn streams_of_any_kind_are_those_of_the_oracle() {
     assert!(counted.iter().all(|&count| count > 100), "{counted:?}");
 }
 
+/// A reload in the middle of a run: no packet is judged by both sets, or by none.
+#[test]
+fn a_set_takes_the_place_of_another_between_two_packets() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("some.pcap"), packets::pcap(&random_streams(7, 3000))).expect("written");
+    fs::write(at("old.txt"), "evil\n.com\naa\n").expect("written");
+    fs::write(at("new.txt"), "evil.com\n.com\nneedle\nGET \n").expect("written");
+    let chain = |name: &str, keys: &str| {
+        let function = "[[chain]]\nnf = \"strings\"\nlog = \"log\"\n";
+        let text = format!("{function}patterns = \"{name}.txt\"\n{keys}\n[run]\nbatch = 7\n");
+        fs::write(at(&format!("{name}.toml")), text).expect("written");
+    };
+    let results = |chain: &str, how: &[&str]| {
+        let mut command = packetloom();
+        command.current_dir(folder.path()).args(["-q", "run", chain, "-r", "some.pcap", "-w", "out.pcap"]);
+        succeed(command.args(["--summary", "s.json"]).args(how));
+        let passed: Vec<_> = pcapng::pcap(&at("out.pcap")).into_iter().map(|(_, frame)| frame).collect();
+        (json_lines(&at("log")), passed, json(&at("s.json"))["functions"].clone())
+    };
+    let ways = [["--workers", "1"], ["--workers", "3"], ["--device", "oracle"]];
+    let number = |alert: &Value| alert["pcap_cnt"].as_u64().expect("a number");
+    for keys in ["", "action = \"drop\""] {
+        chain("old", keys);
+        chain("new", keys);
+        let [(old, _, _), (new, _, _)] = ["old.toml", "new.toml"].map(|name| results(name, &ways[0]));
+        for moment in [1, 1234, 2999] {
+            let first = old.iter().filter(|alert| number(alert) <= moment);
+            let expected: Vec<_> = first.chain(new.iter().filter(|alert| number(alert) > moment)).collect();
+            assert!(expected.iter().any(|alert| number(alert) > moment) || moment == 2999);
+            let reload = format!("{moment}=new.toml");
+            for way in ways {
+                let (found, passed, functions) =
+                    results("old.toml", &[&way[..], &["--reload-at", &reload]].concat());
+                assert!(found.iter().eq(expected.iter().copied()), "{way:?} {keys} at {moment}");
+                let dropped: BTreeSet<_> = expected.iter().map(|alert| number(alert)).collect();
+                let dropped = if keys.is_empty() { 0 } else { dropped.len() };
+                assert_eq!(passed.len(), 3000 - dropped, "{way:?} at {moment}: {functions}");
+            }
+        }
+    }
+    // Streams: what was found of one stays with the set that found it. Results are the same, whoever judges.
+    for keys in ["within = \"stream\"", "within = \"stream\"\naction = \"drop\""] {
+        chain("old", keys);
+        chain("new", keys);
+        let [one, several, oracle] =
+            ways.map(|way| results("old.toml", &[&way[..], &["--reload-at", "1500=new.toml"]].concat()));
+        assert!(one.0.len() > 100, "{}", one.0.len());
+        assert!(one == several && one == oracle, "{keys}");
+    }
+}
+
 #[test]
 fn the_oracle_finds_the_same_in_real_captures() {
     let Some(corpus) = packetloom_testing::corpus("captures") else { return };
@@ -535,6 +589,72 @@ fn the_oracle_finds_the_same_in_real_captures() {
         }
     }
     assert!(matched.iter().all(|&matched| matched > 900), "{matched:?}");
+}
+
+/// Rules of literals that people wrote, over real captures: alerts are those of a search for each literal in all bytes of each packet.
+#[test]
+fn alerts_of_rules_are_those_of_a_plain_search() {
+    let Some(corpus) = packetloom_testing::corpus("captures") else { return };
+    let Some(strings) = packetloom_testing::corpus("strings") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let hex = fs::read_to_string(strings.join("snort3_longest_contents.hex")).expect("contents");
+    let contents: Vec<&str> = hex.lines().collect();
+    let rules = contents.iter().zip(1..).map(|(hex, sid)| {
+        format!("alert ip any any -> any any (msg:\"rule {sid}\"; content:\"|{hex}|\"; sid:{sid};)\n")
+    });
+    fs::write(at("some.rules"), rules.collect::<String>()).expect("written");
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("hex"), 16).expect("a byte");
+    // By their first two bytes.
+    let mut plain: HashMap<[u8; 2], Vec<(u64, Vec<u8>)>> = HashMap::new();
+    for (hex, sid) in contents.iter().zip(1..) {
+        let bytes: Vec<u8> = hex.as_bytes().chunks(2).map(byte).collect();
+        plain.entry([bytes[0], bytes[1]]).or_default().push((sid, bytes));
+    }
+    // Lists each packet, with what was found wrong with it.
+    fs::write(at("none.rules"), "default deny\n").expect("written");
+    fs::write(at("none.toml"), "[[chain]]\nnf = \"acl\"\nrules = \"none.rules\"\n").expect("written");
+    let most = packetloom_testing::amount(100_000, u64::MAX);
+    let mut captures: Vec<_> =
+        fs::read_dir(corpus).expect("captures").map(|entry| entry.expect("an entry").path()).collect();
+    captures.retain(|path| {
+        path.extension().is_some_and(|end| end == "pcap" || end == "pcapng")
+            && fs::metadata(path).is_ok_and(|data| data.len() < most)
+    });
+    captures.sort();
+    let mut alerts = 0;
+    for capture in captures {
+        let capture = capture.to_str().expect("UTF-8");
+        let mut listing = packetloom();
+        listing.current_dir(folder.path()).args(["-q", "run", "none.toml", "-r", capture]);
+        succeed(listing.args(["--dropped", "all.pcapng", "--summary", "summary.json"]));
+        let mut expected = BTreeSet::new();
+        for (number, frame) in (1..).zip(pcapng(&at("all.pcapng"))) {
+            if frame.comment() != "acl_default" {
+                // Not IP, or no headers: there is no alert without addresses.
+                continue;
+            }
+            for begin in 0..frame.bytes.len() {
+                let rest = &frame.bytes[begin..];
+                let of_two = rest.first_chunk().and_then(|two| plain.get(two));
+                let found = of_two.into_iter().flatten().filter(|(_, bytes)| rest.starts_with(bytes));
+                expected.extend(found.map(|(sid, _)| (number, *sid)));
+            }
+        }
+        let arguments =
+            ["-r", capture, "--patterns", "some.rules", "--within", "packet", "--json", "-o", "alerts.json"];
+        let mut search = packetloom();
+        search.current_dir(folder.path()).arg("search").args(arguments);
+        succeed(&mut search);
+        let found = json_lines(&at("alerts.json")).into_iter().map(|alert| {
+            let number = |value: &Value| value.as_u64().expect("a number");
+            (number(&alert["pcap_cnt"]), number(&alert["alert"]["signature_id"]))
+        });
+        let found: BTreeSet<_> = found.collect();
+        assert_eq!(found, expected, "{capture}");
+        alerts += found.len();
+    }
+    assert!(alerts > packetloom_testing::amount(500, 5_000), "{alerts}");
 }
 
 #[test]

@@ -290,8 +290,12 @@ fn a_kernel_from_c_finds_the_same_on_every_device() {
             Id::OpenCl(_) => "opencl",
             Id::Cuda(_) => "cuda",
         };
-        let program = compile("gcc", "kernel", &[]);
-        assert_eq!(print_of(&program, Under::Nothing, &arguments(name)), printed, "on {device}");
+        let clang = has_c_tool("clang").then_some("clang");
+        for compiler in ["gcc"].into_iter().chain(clang) {
+            let program = compile(compiler, "kernel", &[]);
+            let found = print_of(&program, Under::Nothing, &arguments(name));
+            assert_eq!(found, printed, "by {compiler}, on {device}");
+        }
     }
 }
 

@@ -250,6 +250,37 @@ fn source_counter() -> impl Strategy<Value = String> {
     })
 }
 
+/// A search for strings that some packets have, or for names, which none has.
+fn search() -> impl Strategy<Value = String> {
+    let of = |values: &[&'static str]| prop::sample::select(values.to_vec());
+    let keys = (
+        of(&["", "\"packet\"", "\"stream\""]),
+        of(&["", "\"drop\""]),
+        of(&["", "\"drop\""]),
+        of(&["", "\"first\"", "\"any\""]),
+        of(&["", "9"]),
+        of(&["", "\"3ms\""]),
+    );
+    let strings = keys.prop_map(|(within, action, flow, which, mark, timeout)| {
+        let flow = if action.is_empty() { "" } else { flow };
+        let timeout = if flow.is_empty() && within != "\"stream\"" { "" } else { timeout };
+        [
+            "[[chain]]\nnf = \"strings\"\npatterns = \"strings\"\n".into(),
+            key("within", within),
+            key("action", action),
+            key("flow", flow),
+            key("match", which),
+            key("mark", mark),
+            key("timeout", timeout),
+        ]
+        .concat()
+    });
+    let domains = of(&["", "\"drop\""]).prop_map(|action| {
+        format!("[[chain]]\nnf = \"domains\"\nlists = \"names\"\n{}", key("action", action))
+    });
+    prop_oneof![4 => strings, 1 => domains]
+}
+
 /// A detector of scans, by any method.
 fn scan(flows: &'static str) -> impl Strategy<Value = String> {
     Union::new(detectors(flows))
@@ -320,6 +351,7 @@ fn function() -> impl Strategy<Value = String> {
         policer(),
         source_counter(),
         scan(""),
+        search(),
         Just(ACL.to_owned()),
         Just(BALANCER.to_owned()),
     ]

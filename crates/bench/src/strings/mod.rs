@@ -35,6 +35,8 @@ pub struct Options {
     pub sample: Option<Payloads>,
     /// Which matches are reported.
     pub report: Report,
+    /// Bytes at the beginning of each payload that are not looked at.
+    pub skip: usize,
     /// The instruction set.
     pub isa: Isa,
     /// Payloads of a call.
@@ -115,6 +117,7 @@ pub fn run(options: &Options, stop: &Stop) -> Result<Vec<Value>, Error> {
             "bytes": payloads.bytes(),
             "batch": options.batch,
             "report": name_of(options.report),
+            "skip": options.skip,
             "matches_per_kb": rounded(count as f64 * 1000.0 / payloads.bytes() as f64),
             "isa": options.isa.name(),
             "sampled": options.sample.is_some(),

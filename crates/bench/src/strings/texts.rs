@@ -1,5 +1,8 @@
 //! Payloads to look through, made of a seed.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
 use packetloom_pattern::Patterns;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -27,19 +30,29 @@ pub enum Kind {
     WithoutFirst,
     /// Runs of one, two or four bytes of patterns, and whole patterns again and again.
     Runs,
+    /// The six bytes that most patterns have in common, whose lists of candidates are the longest, and patterns of up to six bytes without their
+    /// last byte.
+    LongLists,
 }
+
+/// Bytes of [`Kind::LongLists`], and how many such pieces there are.
+const UNIT: usize = 6;
+const UNITS: usize = 256;
 
 /// Payloads one behind the other.
 #[derive(Clone, Debug)]
 pub struct Payloads {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    /// Bytes at the beginning of each that are not looked at.
+    skip: usize,
 }
 
 impl Payloads {
     /// So many bytes of payloads, and a little more.
     pub fn new(patterns: &Patterns, size: Size, kind: Kind, total: usize, seed: u64) -> Self {
-        let mut maker = Maker { random: Xoshiro256PlusPlus::seed_from_u64(seed), patterns };
+        let units = if kind == Kind::LongLists { units(patterns) } else { Vec::new() };
+        let mut maker = Maker { random: Xoshiro256PlusPlus::seed_from_u64(seed), patterns, units };
         let (mut bytes, mut ends) = (Vec::with_capacity(total + 2000), Vec::new());
         while bytes.len() < total {
             let len = match size {
@@ -64,7 +77,7 @@ impl Payloads {
             }
             ends.push(end);
         }
-        Self { bytes, ends }
+        Self { bytes, ends, skip: 0 }
     }
 
     /// Payloads that are there already.
@@ -74,16 +87,22 @@ impl Payloads {
             bytes.extend_from_slice(payload);
             ends.push(bytes.len());
         }
-        Self { bytes, ends }
+        Self { bytes, ends, skip: 0 }
     }
 
-    /// Each of them.
+    /// The same, of each of which so many bytes are not looked at, as those of headers.
+    #[must_use]
+    pub fn with_skip(self, skip: usize) -> Self {
+        Self { skip, ..self }
+    }
+
+    /// What is looked at of each of them.
     pub fn texts(&self) -> Vec<&[u8]> {
         let begins = [0].iter().chain(&self.ends);
-        begins.zip(&self.ends).map(|(&begin, &end)| &self.bytes[begin..end]).collect()
+        begins.zip(&self.ends).map(|(&begin, &end)| &self.bytes[(begin + self.skip).min(end)..end]).collect()
     }
 
-    /// Bytes of all.
+    /// Bytes of all, looked at or not.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -92,6 +111,20 @@ impl Payloads {
 struct Maker<'a> {
     random: Xoshiro256PlusPlus,
     patterns: &'a Patterns,
+    /// Pieces of [`Kind::LongLists`].
+    units: Vec<&'a [u8]>,
+}
+
+/// Pieces of as many patterns as there can be, and the heads of short patterns.
+fn units(patterns: &Patterns) -> Vec<&[u8]> {
+    let mut counts: HashMap<&[u8], u32> = HashMap::new();
+    let all = || (0..patterns.len() as u32).map(|number| patterns.get(number).bytes);
+    all().flat_map(|bytes| bytes.windows(UNIT)).for_each(|unit| *counts.entry(unit).or_default() += 1);
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_unstable_by_key(|&(unit, count)| (Reverse(count), unit));
+    let heads =
+        all().filter(|bytes| (2..=UNIT).contains(&bytes.len())).map(|bytes| &bytes[..bytes.len() - 1]);
+    counts.into_iter().take(UNITS).map(|(unit, _)| unit).chain(heads.take(UNITS)).collect()
 }
 
 /// Lines that HTTP's clients and servers send.
@@ -159,7 +192,11 @@ impl<'a> Maker<'a> {
             match kind {
                 Kind::WithoutLast => bytes.extend_from_slice(&pattern[..pattern.len() - 1]),
                 Kind::WithoutFirst => bytes.extend_from_slice(&pattern[1..]),
-                Kind::Runs | Kind::Text { .. } => {
+                Kind::LongLists if !self.units.is_empty() => {
+                    let number = self.below(self.units.len());
+                    bytes.extend_from_slice(self.units[number]);
+                }
+                Kind::Runs | Kind::LongLists | Kind::Text { .. } => {
                     let len = self.one(&[1, 2, 4, pattern.len()]).min(pattern.len());
                     let at = self.below(pattern.len() - len + 1);
                     let run = end - bytes.len();

@@ -323,6 +323,7 @@ fn bench_strings(args: &BenchStringsArgs) -> Done {
                 Reported::First => packetloom_pattern::Report::First,
                 Reported::Any => packetloom_pattern::Report::Any,
             },
+            skip: args.skip,
             isa,
             batch: args.batch.get(),
             with_peer: args.peer.is_some(),
@@ -389,7 +390,7 @@ fn string_workloads(
     stop: &packetloom_io::input::Stop,
 ) -> Result<Vec<(String, strings::Payloads)>, Failure> {
     if !captures.is_empty() {
-        return Ok(vec![("captures".into(), strings::payloads_of(captures, stop)?)]);
+        return Ok(vec![("captures".into(), strings::payloads_of(captures, stop)?.with_skip(args.skip))]);
     }
     let kinds: Vec<_> = match &args.attack[..] {
         [] => {
@@ -403,6 +404,7 @@ fn string_workloads(
                 Attack::WithoutLast => ("without-last".to_owned(), strings::Kind::WithoutLast),
                 Attack::WithoutFirst => ("without-first".to_owned(), strings::Kind::WithoutFirst),
                 Attack::Runs => ("runs".to_owned(), strings::Kind::Runs),
+                Attack::LongLists => ("long-lists".to_owned(), strings::Kind::LongLists),
             };
             attacks.iter().map(kind).collect()
         }
@@ -415,7 +417,7 @@ fn string_workloads(
         };
         for (kind_name, kind) in &kinds {
             let payloads = strings::Payloads::new(patterns, *size, *kind, args.bytes.get(), PAYLOAD_SEED);
-            workloads.push((format!("{size_name} {kind_name}"), payloads));
+            workloads.push((format!("{size_name} {kind_name}"), payloads.with_skip(args.skip)));
         }
     }
     Ok(workloads)

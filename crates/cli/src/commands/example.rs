@@ -34,6 +34,7 @@ const EXAMPLES: &[Example] = examples! {
     "rate-limiter": "rate-limiter.toml";
     "balancer": "balancer.toml";
     "marker": "marker.toml" "marker.rules";
+    "string-search": "string-search.toml" "string-search.rules" "string-search.domains.txt";
 };
 
 impl Example {

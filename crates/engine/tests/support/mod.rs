@@ -33,6 +33,8 @@ deny udp from any to any port 0-2000
 permit tcp from any to any mark 2
 permit any from 0.0.0.0/2 to any log
 ";
+/// Strings of which each is in some payloads.
+const STRINGS: &str = "loompack\n\\x00\\x00\nab\n\\xff\\xff\nab\n\\x10\\x01\nAb\n\\x7f\\x80\n";
 /// Rules about backends of a balancer, to which no packet is sent.
 const BACKEND_RULES: &str = "\
 deny tcp from any to 10.9.0.0/16 port 8080
@@ -236,6 +238,8 @@ fn chain_in(folder: &Path, chain: &str, settings: &str) -> Chain {
     std::fs::write(folder.join("backends"), BACKEND_RULES).expect("written");
     std::fs::write(folder.join("reflecting"), REFLECTING).expect("written");
     std::fs::write(folder.join("stateful"), STATEFUL).expect("written");
+    std::fs::write(folder.join("strings"), STRINGS).expect("written");
+    std::fs::write(folder.join("names"), "example.com\n*.example.net\n").expect("written");
     std::fs::write(folder.join("admit-all"), "reflect any from any to any\n").expect("written");
     let text = format!("{}[run]\n{settings}\n", with_small_tables(chain));
     Chain::parse("chain", &text, Context { folder, ignore_flags: false }).expect("a good chain")

@@ -338,7 +338,7 @@ impl FunctionSpec for Strings {
         }
         if *headers_not_checked > 0 {
             warnings.push(format!(
-                "{name}: {headers_not_checked} rules name addresses or ports, which are not checked"
+                "{name}: {headers_not_checked} rules name protocols, addresses or ports, which are not checked"
             ));
         }
         if let Some(store) = self.list.learning.store() {

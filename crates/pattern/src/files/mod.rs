@@ -141,7 +141,7 @@ pub struct Signatures {
     pub left_out: Vec<LeftOut>,
     /// How the file was written; not [`Format::Auto`].
     pub format: Format,
-    /// Signatures of which addresses, ports or services are not looked at: all rules that do not take any.
+    /// Signatures of which the protocol, addresses, ports or services are not looked at: all rules that do not take any.
     pub headers_not_checked: usize,
     /// Where each pattern is looked for.
     places: Vec<Places>,

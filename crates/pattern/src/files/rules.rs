@@ -101,7 +101,9 @@ pub(super) fn read(text: &[u8], options: &Options, set: &mut Builder) -> u32 {
         let used = read.and_then(|()| rule.literals(options, set));
         match used {
             Ok(Literals { needs, excludes, places }) => {
-                set.headers_not_checked += usize::from(rule.has_header);
+                // A field is of its protocol.
+                let is_unchecked = rule.has_header || (rule.has_protocol && places.has(Places::PAYLOAD));
+                set.headers_not_checked += usize::from(is_unchecked);
                 set.signatures.push(Signature {
                     line,
                     gid: rule.gid,
@@ -125,8 +127,9 @@ pub(super) fn read(text: &[u8], options: &Options, set: &mut Builder) -> u32 {
 /// What is read of a rule.
 #[derive(Default)]
 struct Rule {
-    /// Whether it asks for addresses, ports or services.
+    /// Whether it asks for addresses, ports or services, and for a protocol.
     has_header: bool,
+    has_protocol: bool,
     message: Option<String>,
     category: Option<String>,
     gid: Option<u32>,
@@ -273,7 +276,8 @@ fn check(content: &Content, bounds: Bounds) -> Result<(), Refused> {
 
 fn read_rule(cursor: &mut Cursor<'_>, rule: &mut Rule) -> Result<(), Reason> {
     let action = cursor.action().ok_or(Reason::NotARule)?;
-    rule.has_header = header(cursor).ok_or(Reason::NotARule)?;
+    let header = header(cursor).ok_or(Reason::NotARule)?;
+    (rule.has_header, rule.has_protocol) = (header.has_ends, header.has_protocol);
     loop {
         cursor.skip_space()?;
         match cursor.peek() {
@@ -313,8 +317,16 @@ fn read_rule(cursor: &mut Cursor<'_>, rule: &mut Rule) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Passes over what is between the action and the options, and the parenthesis. Tells whether it asks for addresses or ports.
-fn header(cursor: &mut Cursor<'_>) -> Option<bool> {
+/// What a rule asks for before its options.
+struct Header {
+    /// A protocol.
+    has_protocol: bool,
+    /// Addresses or ports.
+    has_ends: bool,
+}
+
+/// Passes over what is between the action and the options, and the parenthesis.
+fn header(cursor: &mut Cursor<'_>) -> Option<Header> {
     let mut words: Vec<Vec<u8>> = Vec::new();
     loop {
         cursor.skip_blanks();
@@ -348,8 +360,10 @@ fn header(cursor: &mut Cursor<'_>) -> Option<bool> {
         }
         words.push(word);
     }
+    let is_any = |word: &Vec<u8>| word.eq_ignore_ascii_case(b"any");
+    let has_protocol = words.first().is_some_and(|word| !is_any(word) && !word.eq_ignore_ascii_case(b"ip"));
     if words.len() <= 1 {
-        return Some(false);
+        return Some(Header { has_protocol, has_ends: false });
     }
     let is_arrow = |word: &Vec<u8>| matches!(&word[..], b"->" | b"<>" | b"<-" | b"=>");
     let arrow = words.iter().position(is_arrow)?;
@@ -357,7 +371,7 @@ fn header(cursor: &mut Cursor<'_>) -> Option<bool> {
     if !matches!(arrow, 2 | 3) || !matches!(words.len() - arrow, 2 | 3) {
         return None;
     }
-    Some(words[1..].iter().any(|word| !is_arrow(word) && !word.eq_ignore_ascii_case(b"any")))
+    Some(Header { has_protocol, has_ends: words[1..].iter().any(|word| !is_arrow(word) && !is_any(word)) })
 }
 
 /// The name of an option.
