@@ -1408,7 +1408,8 @@ for them:
   device   throughput-batch.svg, latency-batch.svg, latency-batch-log.svg, throughput-rules.svg
   chain    throughput-workers.svg, throughput-flows.svg, latency-offered.svg (with --offered)
   acl      acl-throughput.svg, acl-batch.svg, acl-rules.svg
-  meter    meter-throughput.svg, meter-workers.svg; meter-burst.svg, meter-slice.svg, meter-block.svg (with --device)
+  meter    meter-throughput.svg, meter-workers.svg; meter-burst.svg, meter-slice.svg, meter-block.svg (with --device); meter-device.svg
+           (whatever else is varied), meter-hashes.svg, meter-chains.svg (how hash functions spread keys)
   changes  changes-rate.svg, changes-latency.svg, changes-throughput.svg; churn-throughput.svg, churn-latency.svg (with --total)
   forward  forward-rate.svg, forward-flood.svg, forward-rules.svg, forward-latency.svg
   strings  strings-throughput.svg, strings-patterns.svg, strings-ratio.svg

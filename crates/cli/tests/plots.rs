@@ -395,6 +395,13 @@ impl<'a> Picture<'a> {
     }
 }
 
+fn close(found: Vec<(String, f64)>, expected: &[(&str, f64)]) {
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for ((label, value), (name, figure)) in found.iter().zip(expected) {
+        assert!(label == name && (value - figure).abs() <= figure * 0.02 + 0.1, "{found:?}");
+    }
+}
+
 #[test]
 fn a_meter_on_a_device_is_drawn_over_bursts_slices_and_blocks() {
     let row = |hash: &str, burst: u32, slice: u32, mpps: f64| {
@@ -411,8 +418,8 @@ fn a_meter_on_a_device_is_drawn_over_bursts_slices_and_blocks() {
     let plots = drawn(&rows.concat());
     assert_eq!(
         plots.keys().collect::<Vec<_>>(),
-        ["meter-burst.svg", "meter-slice.svg"],
-        "no line has two blocks"
+        ["meter-burst.svg", "meter-device.svg", "meter-slice.svg"],
+        "no line has two blocks, and no row says how keys are spread"
     );
     let picture = Picture::of(&plots["meter-burst.svg"]);
     picture.assert_series("xxh32", [true, false], &[(64.0, 40.0), (65_536.0, 400.0)]);
@@ -499,12 +506,6 @@ fn other_benchmarks_are_bars_and_lines() {
     }
     let plots = drawn(&rows);
     let bars = |name: &str| Picture::of(&plots[name]).bars();
-    let close = |found: Vec<(String, f64)>, expected: &[(&str, f64)]| {
-        assert_eq!(found.len(), expected.len(), "{found:?}");
-        for ((label, value), (name, figure)) in found.iter().zip(expected) {
-            assert!(label == name && (value - figure).abs() <= figure * 0.02 + 0.1, "{found:?}");
-        }
-    };
     close(
         bars("acl-throughput.svg"),
         &[
@@ -795,6 +796,33 @@ fn files_are_written_whole_or_not_at_all() {
 }
 
 #[test]
+fn ways_of_a_meter_on_a_device_and_its_hash_functions_are_bars() {
+    let row = |hash: &str, parse: &str, mpps: f64, quality: [f64; 4]| {
+        let [chi_square, longest_chain, aimed_chi_square, aimed_longest_chain] = quality;
+        let more = json!({
+            "workers": 1, "records": 5, "device": "device", "on": "a GPU", "memory": "device", "launch": "burst",
+            "in_flight": 4, "slice": 128, "parse": parse, "block": 256, "keys_per_thread": 1, "hash": hash,
+            "stage": "all", "table_mb": 1.0, "batch": 64, "chi_square": chi_square, "longest_chain": longest_chain,
+            "aimed_chi_square": aimed_chi_square, "aimed_longest_chain": aimed_longest_chain,
+        });
+        measurement("meter a.pcap", mpps, &more)
+    };
+    let rows = [
+        row("fold", "local", 500.0, [1.0, 7.0, 1.1, 6.0]),
+        row("fnv1a", "local", 400.0, [0.9, 5.0, 64.0, 87.0]),
+    ];
+    let plots = drawn(&rows);
+    assert_eq!(
+        plots.keys().collect::<Vec<_>>(),
+        ["meter-chains.svg", "meter-device.svg", "meter-hashes.svg"]
+    );
+    let bars = |file: &str| Picture::of(&plots[file]).bars();
+    close(bars("meter-device.svg"), &[("fold", 500.0), ("fnv1a", 400.0)]);
+    assert_has(&plots["meter-hashes.svg"], &["aimed keys", "keys of the packets", "fnv1a"]);
+    assert_has(&plots["meter-chains.svg"], &["Keys in the fullest place"]);
+}
+
+#[test]
 fn help_names_all_plots_with_an_example() {
     let help = succeed(packetloom().args(["plot", "--help"]));
     assert!(help.contains("packetloom plot workers.jsonl offered.jsonl -o plots"), "{help}");
@@ -804,6 +832,9 @@ fn help_names_all_plots_with_an_example() {
         "latency-offered.svg",
         "acl-rules.svg",
         "meter-workers.svg",
+        "meter-hashes.svg",
+        "strings-ratio.svg",
+        "forward-rate.svg",
         "churn-latency.svg",
     ] {
         assert!(help.contains(name) && page.contains(&name.replace('-', "\\-")), "{name}");

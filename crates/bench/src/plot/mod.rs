@@ -89,7 +89,7 @@ impl Plot {
 const LATENCY: &[&str] = &["latency_us_p50", "latency_us_p99"];
 
 /// All of them.
-const PLOTS: [Plot; 27] = {
+const PLOTS: [Plot; 30] = {
     use Scale::{Auto, Linear, Log};
     [
         lines("throughput-batch.svg", Kind::Device, "batch", &["mpps"])
@@ -117,6 +117,9 @@ const PLOTS: [Plot; 27] = {
         lines("meter-burst.svg", Kind::MeterOnDevice, "batch", &["mpps"]).spread("p75", "p25"),
         lines("meter-slice.svg", Kind::MeterOnDevice, "slice", &["mpps"]).spread("p75", "p25"),
         lines("meter-block.svg", Kind::MeterOnDevice, "block", &["mpps"]).spread("p75", "p25"),
+        bars("meter-device.svg", Kind::MeterOnDevice, &["mpps"]).spread("p75", "p25"),
+        bars("meter-hashes.svg", Kind::MeterOnDevice, &["chi_square", "aimed_chi_square"]),
+        bars("meter-chains.svg", Kind::MeterOnDevice, &["longest_chain", "aimed_longest_chain"]),
         bars("changes-rate.svg", Kind::Changes, &["changes_per_second"]),
         bars("changes-latency.svg", Kind::Changes, &["transaction_us_p50", "transaction_us_p99"]),
         bars("changes-throughput.svg", Kind::Changes, &["mpps_quiet", "mpps_changing"]),
@@ -164,6 +167,8 @@ fn called(field: &str) -> &'static str {
         "patterns" => "Patterns",
         "gbps" => "Throughput (Gb/s of CPU time)",
         "peer_ratio" => "Times as fast as the peer",
+        "chi_square" => "Chi-square of places (1: as random ones)",
+        "longest_chain" => "Keys in the fullest place",
         _ => "Throughput (Mpps)",
     }
 }
@@ -173,6 +178,8 @@ fn of_several(field: &str) -> &'static str {
     match field {
         "mpps_quiet" => "rules stay",
         "mpps_changing" => "rules change",
+        "chi_square" | "longest_chain" => "keys of the packets",
+        "aimed_chi_square" | "aimed_longest_chain" => "aimed keys",
         field if field.ends_with("p99") => "99th percentile",
         _ => "median",
     }
