@@ -74,7 +74,7 @@ const WRONG: u32 = 16;
 const REST: u32 = 1 << 10;
 
 /// Nanoseconds without packets after which idle state expires all the same, where time goes on.
-const TICK: u64 = 100_000_000;
+const TICK: u64 = 50_000_000;
 
 /// Nanoseconds after its interval at which a file is finished that nothing comes for.
 const AFTER: u64 = 1_000_000_000;
