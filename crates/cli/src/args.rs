@@ -524,6 +524,7 @@ Examples:
   packetloom meter -i trunk0 --vlan-in-key --top vlan/bytes --top outcome/flows
   packetloom meter -i eth0 --sample 100 --ipfix udp://192.0.2.10:4739
   packetloom meter -r day.pcap --begin 2026-11-27T15:00:00Z --end 2026-11-27T15:05:00Z -f 'host 192.0.2.1' --extract part.pcapng
+  packetloom meter -r day.pcap -f 'tcp[13] & 4 != 0' --extract-flows reset.pcapng -o reset.jsonl
   packetloom meter -r day --each -o 'flows/{name}.jsonl' --summary 'flows/{name}.json'";
 
 #[derive(Clone, Debug, Args)]
@@ -564,6 +565,10 @@ pub(crate) struct MeterArgs {
     /// Write the packets that reach the meter, which --sample, --begin, --end and the filter let pass, to this pcapng file
     #[arg(long, value_name = "CAPTURE")]
     pub(crate) extract: Option<PathBuf>,
+    /// Write all packets of the flows that these packets belong to, to this pcapng file, also those before them and of the other direction;
+    /// captures are read a second time for it
+    #[arg(long, value_name = "CAPTURE", conflicts_with = "interface")]
+    pub(crate) extract_flows: Option<PathBuf>,
     /// Stop after this many packets
     #[arg(short = 'c', value_name = "COUNT", value_parser = number::<u64>)]
     pub(crate) count: Option<u64>,

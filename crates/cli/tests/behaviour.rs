@@ -922,6 +922,44 @@ fn from_a_pipe_idle_flows_are_written_while_others_go_on() {
 }
 
 #[test]
+fn from_a_pipe_a_record_leaves_within_a_second_of_its_timeout() {
+    for workers in ["1", "3"] {
+        let mut child = packetloom()
+            .args(["meter", "-r", "-", "--idle-timeout", "1s", "--workers", workers])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("started");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        // A flow of one packet, then others until just before a second after its timeout. No other one is silent for so long.
+        let mut lines = String::from("1000.0 udp 10.0.0.1:1 > 10.0.1.1:2\n");
+        for packet in 1..=38u64 {
+            let nanos = packet * 50_000_000;
+            let (second, fraction) = (1_000 + nanos / 1_000_000_000, nanos % 1_000_000_000);
+            lines += &format!("{second}.{fraction:09} udp 10.0.0.{}:1 > 10.0.1.1:2\n", 2 + packet % 5);
+        }
+        stdin.write_all(&packets::pcap(&lines)).expect("written");
+        let mut reader = BufReader::new(child.stdout.take().expect("a pipe"));
+        // The input goes on, though nothing comes.
+        let (say, said) = std::sync::mpsc::channel();
+        let records = std::thread::spawn(move || {
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|len| len > 0) {
+                say.send(std::mem::take(&mut line)).expect("somebody waits");
+            }
+        });
+        let record = said.recv_timeout(Duration::from_secs(60));
+        let record = record.unwrap_or_else(|_| panic!("with {workers} workers the record waits"));
+        assert!(record.contains("\"sourceIPv4Address\":\"10.0.0.1\""), "{record}");
+        drop(stdin);
+        assert!(child.wait().expect("ended").success());
+        records.join().expect("read");
+        assert_eq!(said.iter().count(), 5);
+    }
+}
+
+#[test]
 fn wrong_uses_of_standard_input_are_refused() {
     let folder = folder();
     let chain = folder.path().join("chain.toml");

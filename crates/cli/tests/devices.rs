@@ -397,3 +397,38 @@ fn silent_flows_leave_a_device() {
         assert_eq!(records.count(), 47);
     }
 }
+
+/// Where a device was named and has nothing to do, the reason is said without being asked for.
+#[test]
+fn a_meter_that_stays_on_cores_says_why() {
+    if !host_is_there() {
+        return;
+    }
+    let edge = support::root().join("examples/edge/edge.pcap");
+    let said = |options: &[&str]| {
+        let mut command = with_cache();
+        command.args(["meter", "--device", "host", "--max-flows", "1000", "-o", "/dev/null", "-r"]).arg(&edge);
+        let output = run(command.args(options));
+        assert!(output.status.success(), "{}", stderr(&output));
+        stderr(&output)
+    };
+    for (options, why) in [
+        (&["--fields", "full"][..], "names are in payloads, which a device does not get"),
+        (&["--vlan-in-key"], "flows on a device have no VLAN in their keys"),
+        (&["-f", "tcp"], "filter is for cores, and so is what comes behind it"),
+        (&["--begin", "0"], "filter is for cores, and so is what comes behind it"),
+        (&["--sample", "2"], "sample is for cores, and so is what comes behind it"),
+    ] {
+        let expected = format!(
+            "packetloom: warning: host takes none of these functions, since {why}: all on this machine's cores\n"
+        );
+        assert!(said(options).contains(&expected), "{options:?}: {}", said(options));
+    }
+    for options in [&[][..], &["--device", "cpu", "-f", "tcp"]] {
+        let mut command = with_cache();
+        let device = if options.is_empty() { &["--device", "host"][..] } else { &[] };
+        command.args(["meter", "--max-flows", "1000", "-o", "/dev/null", "-r"]).arg(&edge);
+        let output = run(command.args(device).args(options));
+        assert!(output.status.success() && !stderr(&output).contains("warning"), "{}", stderr(&output));
+    }
+}

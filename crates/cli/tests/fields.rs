@@ -6,10 +6,12 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use netflow_parser::variable_versions::field_value::FieldValue;
+use netflow_parser::variable_versions::{ipfix, v9};
 use netflow_parser::{NetflowPacket, NetflowParser};
 use packetloom_testing::collector::{Collector, Fields, REVERSE, number};
 use packetloom_testing::{corpus, has_tshark};
@@ -218,6 +220,174 @@ fn captures_come_back_from_ipfix() {
                 assert_eq!(found[&name], expected[&name], "{capture:?}");
             }
         }
+    }
+}
+
+/// Packets and octets of flow records as the crate `netflow_parser` reads them in messages of either protocol, and how many records that are.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Totals {
+    records: u64,
+    packets: u64,
+    octets: u64,
+}
+
+impl Totals {
+    /// Of a summary, and so many records.
+    fn of(summary: &Value, records: &str) -> Self {
+        let [records, packets, octets] =
+            [records, "counted_packets", "counted_ip_bytes"].map(|name| summary[name].as_u64().expect(name));
+        Self { records, packets, octets }
+    }
+
+    /// Counts a field by its name there.
+    fn add(&mut self, field: &dyn std::fmt::Debug, value: &FieldValue) {
+        let name = format!("{field:?}");
+        let name = name.rsplit('(').next().expect("a name").trim_end_matches(')').to_lowercase();
+        let total = match name.strip_prefix("reverse").unwrap_or(&name) {
+            "packetdeltacount" | "inpkts" => &mut self.packets,
+            "octetdeltacount" | "inbytes" => &mut self.octets,
+            _ => return,
+        };
+        let mut bytes = Vec::new();
+        value.write_be_bytes(&mut bytes).expect("memory");
+        *total += number(&bytes);
+    }
+
+    fn parse(&mut self, parser: &mut NetflowParser, message: &[u8]) {
+        let parsed = parser.parse_bytes(message);
+        assert!(parsed.error.is_none(), "{:?}", parsed.error);
+        for packet in parsed.packets {
+            match packet {
+                NetflowPacket::IPFix(packet) => {
+                    for set in &packet.flowsets {
+                        let ipfix::FlowSetBody::Data(data) = &set.body else { continue };
+                        self.records += data.fields.len() as u64;
+                        data.fields.iter().flatten().for_each(|(field, value)| self.add(field, value));
+                    }
+                }
+                NetflowPacket::V9(packet) => {
+                    for set in &packet.flowsets {
+                        let v9::FlowSetBody::Data(data) = &set.body else { continue };
+                        self.records += data.fields.len() as u64;
+                        data.fields.iter().flatten().for_each(|(field, value)| self.add(field, value));
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Each capture of the corpus by a decoder that is not ours: records, packets and octets are those of the summary, as uniflows and as biflows of
+/// IPFIX and in NetFlow v9.
+#[test]
+fn another_decoder_has_the_packets_and_octets_of_captures() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (ipfix, summary) = (folder.path().join("flows.ipfix"), folder.path().join("summary.json"));
+    for (capture, _) in captures() {
+        let meter = |options: &[&str]| {
+            let mut command = packetloom();
+            command.args(["-q", "meter", "--all-framings", "--summary"]).arg(&summary).args(NO_TIMEOUTS);
+            succeed(command.args(options).arg("-r").arg(&capture));
+            json(&summary)
+        };
+        for (options, records) in [
+            (&[][..], "uniflows"),
+            (&["--biflows"], "biflows"),
+            (&["--fields", "full"], "uniflows"),
+            (&["--fields", "full", "--biflows"], "biflows"),
+        ] {
+            let summary = meter(&[&["--ipfix", ipfix.to_str().expect("text")], options].concat());
+            let (mut parser, mut found) = (NetflowParser::default(), Totals::default());
+            let bytes = fs::read(&ipfix).expect("a file");
+            messages(&bytes).for_each(|message| found.parse(&mut parser, message));
+            assert_eq!(found, Totals::of(&summary, records), "{capture:?} {options:?}");
+        }
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 1 << 20).expect("a larger buffer");
+        let to = format!("udp://{}", socket.local_addr().expect("an address"));
+        // What the largest of them exports fits into the buffer.
+        let summary = meter(&["--netflow9", &to]);
+        socket.set_nonblocking(true).expect("set");
+        let (mut parser, mut found, mut buffer) =
+            (NetflowParser::default(), Totals::default(), vec![0; 1 << 16]);
+        while let Ok(len) = socket.recv(&mut buffer) {
+            found.parse(&mut parser, &buffer[..len]);
+        }
+        assert_eq!(found, Totals::of(&summary, "uniflows"), "{capture:?}");
+    }
+}
+
+/// A flow of seven days with more octets than 32 bits hold, cut by the active timeout or not, in JSON and as Wireshark reads it from IPFIX.
+#[test]
+fn a_flow_of_days_with_more_octets_than_32_bits_hold() {
+    const BEGIN: u64 = 1_700_000_000;
+    const DAYS: u64 = 7 * 86_400;
+    const PACKETS: u64 = 66_001;
+    const OCTETS: u64 = PACKETS * 65_535;
+    assert!(OCTETS > 1 << 32);
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    // Headers of datagrams as long as can be.
+    let mut frame = packets::packet("0 udp 10.0.0.1:5000 > 10.0.0.2:53").bytes;
+    frame[16..18].copy_from_slice(&u16::MAX.to_be_bytes());
+    let mut file = packets::pcap("");
+    for packet in 0..PACKETS {
+        let micros = packet * DAYS * 1_000_000 / (PACKETS - 1);
+        let (seconds, micros) = (BEGIN + micros / 1_000_000, micros % 1_000_000);
+        for word in [seconds, micros, frame.len() as u64, 14 + 65_535] {
+            file.extend((word as u32).to_le_bytes());
+        }
+        file.extend(&frame);
+    }
+    fs::write(at("capture"), file).expect("written");
+    let to = at("flows.ipfix");
+    for workers in ["1", "3"] {
+        let options = ["--workers", workers, "-o", "-", "--ipfix", to.to_str().expect("text")];
+        let lines = records(&meter(&at("capture"), &[&NO_TIMEOUTS[..], &options].concat()));
+        assert_eq!(lines.len(), 1);
+        let values = ["packetDeltaCount", "octetDeltaCount", "flowStartMilliseconds", "flowEndMilliseconds"];
+        let expected = [PACKETS, OCTETS, BEGIN * 1_000, (BEGIN + DAYS) * 1_000];
+        assert_eq!(values.map(|name| lines[0][name].as_u64()), expected.map(Some));
+        if has_tshark() {
+            let fields = ["packets", "octets", "abstimestart", "abstimeend"];
+            let mut command = Command::new("tshark");
+            command.args(["-T", "fields", "-E", "separator=|", "-r"]).arg(&to).env("TZ", "UTC");
+            let text = succeed(command.args(fields.iter().flat_map(|name| ["-e".into(), format!("cflow.{name}")])));
+            let found: Vec<_> = text.lines().filter(|line| line.contains("2023")).collect();
+            let begin_and_end = "Nov 14, 2023 22:13:20.000000000 UTC|Nov 21, 2023 22:13:20.000000000 UTC";
+            assert_eq!(found, [format!("{PACKETS}|{OCTETS}|{begin_and_end}")], "{text}");
+        }
+    }
+    // With the timeouts that are usual, records after one another that leave nothing out.
+    let cut = records(&meter(&at("capture"), &[]));
+    let sum = |name: &str| cut.iter().map(|record| record[name].as_u64().expect("a number")).sum::<u64>();
+    assert_eq!((sum("packetDeltaCount"), sum("octetDeltaCount")), (PACKETS, OCTETS));
+    assert!(cut.len() as u64 >= DAYS / 310, "{} records", cut.len());
+    let of = |name: &str| cut.iter().map(|record| record[name].as_u64().expect("a number")).collect::<Vec<_>>();
+    let (starts, ends) = (of("flowStartMilliseconds"), of("flowEndMilliseconds"));
+    assert!(starts.iter().zip(&ends).all(|(start, end)| end - start <= 300_000), "none is longer");
+    assert!(ends.iter().zip(&starts[1..]).all(|(end, next)| end < next), "in order");
+}
+
+/// The start is the time of the packet that came first, the end the latest time, whatever the order of packets' times.
+#[test]
+fn the_start_is_of_the_packet_that_came_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let capture = folder.path().join("capture");
+    // Forward at 100,100 s, 100,000 s and 0 s; backward at 100,050 s and 100,060 s.
+    let lines = "100100 udp 10.0.0.1:1 > 10.0.0.2:2\n100000 udp 10.0.0.1:1 > 10.0.0.2:2\n\
+                 100060 udp 10.0.0.2:2 > 10.0.0.1:1\n0 udp 10.0.0.1:1 > 10.0.0.2:2\n\
+                 100050 udp 10.0.0.2:2 > 10.0.0.1:1\n";
+    fs::write(&capture, packets::pcap(lines)).expect("written");
+    for workers in ["1", "3"] {
+        let found = records(&meter(&capture, &["--fields", "full", "--workers", workers]));
+        assert_eq!(found.len(), 1);
+        let seconds = |name: &str| found[0][name].as_u64().expect(name) / 1_000;
+        assert_eq!((seconds("flowStartMilliseconds"), seconds("flowEndMilliseconds")), (100_100, 100_100));
+        assert_eq!(found[0]["packetDeltaCount"], 3);
+        let reverse = ["reverseFlowStartMilliseconds", "reverseFlowEndMilliseconds"].map(seconds);
+        assert_eq!(reverse, [100_060; 2]);
     }
 }
 

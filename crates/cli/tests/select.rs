@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -183,6 +184,98 @@ fn what_a_filter_lets_pass_is_extracted_with_its_link_types() {
     assert!(stderr(&output).contains("--extract"), "{}", stderr(&output));
 }
 
+/// Meters a capture and extracts the packets of flows; the naive filter of the same: those of the flows of packets that a filter lets pass.
+fn flows_of(capture: &Path, options: &[&str]) -> (Frames, Frames) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (part, whole) = (folder.path().join("part.pcapng"), folder.path().join("whole.pcapng"));
+    let mut command = packetloom();
+    command.args(["-q", "meter", "-o", "/dev/null", "-r"]).arg(capture).args(options);
+    succeed(command.arg("--extract").arg(&part).arg("--extract-flows").arg(&whole));
+    let frames = |path: &Path| pcapng(path).into_iter().map(|frame| (frame.nanos, frame.bytes)).collect();
+    let part: Frames = frames(&part);
+    let wanted: HashSet<_> = part.iter().filter_map(|(_, bytes)| naive_flow(bytes)).collect();
+    let mut expected = pcap(capture);
+    expected.retain(|(_, bytes)| naive_flow(bytes).is_some_and(|flow| wanted.contains(&flow)));
+    (frames(&whole), expected)
+}
+
+/// The flow of a frame of Ethernet II with tags or not, with IPv4 or IPv6 and no more headers before the transport's: its ends in order, and the
+/// protocol.
+fn naive_flow(frame: &[u8]) -> Option<([Vec<u8>; 2], u8)> {
+    let mut behind = &frame[12..];
+    while let [0x81, 0, ..] | [0x88, 0xa8, ..] = behind {
+        behind = &behind[4..];
+    }
+    let ip = &behind[2..];
+    let (protocol, addresses, transport) = match u16::from_be_bytes([behind[0], behind[1]]) {
+        0x0800 => (ip[9], [&ip[12..16], &ip[16..20]], &ip[usize::from(ip[0] & 15) * 4..]),
+        0x86dd => (ip[6], [&ip[8..24], &ip[24..40]], &ip[40..]),
+        _ => return None,
+    };
+    let ports = match protocol {
+        6 | 17 | 132 => [&transport[..2], &transport[2..4]],
+        1 | 58 => [&[][..]; 2],
+        _ => return None,
+    };
+    let mut ends = [0, 1].map(|side| [addresses[side], ports[side]].concat());
+    ends.sort_unstable();
+    Some((ends, protocol))
+}
+
+#[test]
+fn all_packets_of_flows_are_extracted_of_which_one_reaches_the_meter() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let capture = capture(folder.path());
+    let all = pcap(&capture);
+    let middle = all[10_000].0 / 1_000_000_000;
+    let (begin, end) = (middle.to_string(), (middle + 1).to_string());
+    for options in [
+        &["-f", "tcp[13] & 2 != 0"][..],
+        &["-f", "udp and greater 600"],
+        &["--sample", "301"],
+        &["--begin", &begin, "--end", &end],
+        &["--begin", &begin, "--end", &end, "-f", "ip6", "--workers", "3"],
+    ] {
+        let (found, expected) = flows_of(&capture, options);
+        assert!(!found.is_empty() && found.len() < all.len(), "{options:?}: {}", found.len());
+        assert!(found == expected, "{options:?}: {} packets, {} expected", found.len(), expected.len());
+    }
+    assert!(flows_of(&capture, &["-f", "host 192.0.2.255"]).0.is_empty());
+    // Counted are packets that reach the meter, and -c holds both times.
+    let (found, _) = flows_of(&capture, &["-c", "100", "--sample", "3"]);
+    assert!(found.len() <= 100 && found.iter().all(|frame| all[..100].contains(frame)));
+    // Of several captures, packets of all of them.
+    let (again, whole) = (folder.path().join("again.pcap"), folder.path().join("whole.pcapng"));
+    fs::copy(&capture, &again).expect("copied");
+    let mut command = packetloom();
+    command.args(["-q", "meter", "-o", "/dev/null", "-f", "udp", "-r"]).arg(&capture).arg("-r").arg(&again);
+    succeed(command.arg("--extract-flows").arg(&whole));
+    let (one, _) = flows_of(&capture, &["-f", "udp"]);
+    assert_eq!(pcapng(&whole).len(), 2 * one.len());
+}
+
+#[test]
+fn flows_are_extracted_from_what_can_be_read_twice() {
+    let edge = root().join("examples/edge/edge.pcap");
+    for (arguments, why) in [
+        (&["-r", "-"][..], "--extract-flows with -r -; expected a file, which can be read twice"),
+        (&["-r", "/dev/null"], "--extract-flows with -r /dev/null; expected a file"),
+        (&["--each", "-r", "/dev/null"], "--extract-flows"),
+        (&["-i", "lo"], "cannot be used with"),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = packetloom();
+        command.current_dir(&folder).arg("meter").args(arguments).args(["--extract-flows", "{name}.pcapng"]);
+        let output = run(command.stdin(std::process::Stdio::null()));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(why), "{arguments:?}: {}", stderr(&output));
+        assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 0);
+    }
+    let output = run(packetloom().args(["meter", "--extract", "x", "--extract-flows", "x", "-r"]).arg(&edge));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--extract-flows"), "{}", stderr(&output));
+}
+
 #[test]
 fn a_chain_has_one_sample() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -251,6 +344,17 @@ fn each_capture_by_itself_and_those_that_cannot_be_read_are_passed_over() {
         let alone = succeed(packetloom().args(["-q", "meter", "-r"]).arg(at(capture)));
         assert_eq!(fs::read_to_string(at(&format!("out/{name}.jsonl"))).expect("records"), alone);
         assert!(pcapng(&at(&format!("out/x-{name}.pcapng"))).len() >= 300);
+    }
+    // Folders of outputs are made, and what is no capture in a folder is named.
+    fs::write(at("day/notes.pcap"), "no capture").expect("written");
+    let output = each(&["day"], &["-o", "new/{name}/flows.jsonl", "--extract-flows", "new/{name}.pcapng"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("not read, since they do not begin like captures: day/notes.pcap"));
+    fs::remove_file(at("day/notes.pcap")).expect("removed");
+    for name in ["a.x", "b"] {
+        let records = |path: String| fs::read_to_string(at(&path)).expect("records");
+        assert_eq!(records(format!("new/{name}/flows.jsonl")), records(format!("out/{name}.jsonl")));
+        assert!(at(&format!("new/{name}.pcapng")).is_file());
     }
     // Without a bad one, and to standard output, one after the other.
     let output = each(&["day"], &[]);

@@ -117,6 +117,36 @@ fn name_of(by: By) -> &'static str {
 }
 
 impl Plan {
+    /// Why the first function that runs on cores does so, where devices were named, and there is more to say than that they have no kernel
+    /// for it.
+    fn why_on_cores(&self) -> Option<String> {
+        let index = self.on_device();
+        let function = self.chain.functions.get(index)?;
+        if !matches!(self.chain.settings.run.device, Device::On(_)) {
+            return None;
+        }
+        match stateful::why_on_cores(&self.chain.functions, index) {
+            Some(why) => Some(why.to_owned()),
+            None if index + 1 < self.chain.functions.len() && !function.is_offloadable() => {
+                Some(format!("{} is for cores, and so is what comes behind it", function.name()))
+            }
+            None => None,
+        }
+    }
+
+    /// That a device takes nothing.
+    fn nothing_there(&self) -> String {
+        let why = self.why_on_cores().map_or_else(String::new, |why| format!(", since {why}"));
+        let device = &self.chain.settings.run.device;
+        format!("{device} takes none of these functions{why}: all on this machine's cores")
+    }
+
+    /// What the user should know before it runs: that a device was named, and nothing runs there.
+    pub fn warning(&self) -> Option<String> {
+        let is_named = matches!(self.chain.settings.run.device, Device::On(_));
+        (is_named && self.on_device() == 0).then(|| self.nothing_there())
+    }
+
     /// Which functions run where.
     fn placement(&self) -> String {
         let run = &self.chain.settings.run;
@@ -129,13 +159,9 @@ impl Plan {
         if !device.is_placed() {
             return format!("{device}, batches of {batch}");
         }
-        let why = stateful::why_on_cores(functions, self.on_device());
-        let why = why.filter(|_| matches!(device, Device::On(_)));
-        let why = why.map_or_else(String::new, |why| format!(", since {why}"));
+        let why = self.why_on_cores().map_or_else(String::new, |why| format!(", since {why}"));
         if self.on_device() == 0 {
-            return format!(
-                "{device} takes none of these functions{why}: all on this machine's cores, batches of {batch}"
-            );
+            return format!("{}, batches of {batch}", self.nothing_there());
         }
         let (there, how) = match self.stateful {
             0 => (self.offloaded, "as one kernel, from frames to verdicts"),

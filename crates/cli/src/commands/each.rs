@@ -1,5 +1,6 @@
 //! `packetloom meter --each`: each capture by itself, one after the other, its outputs named by it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -8,7 +9,7 @@ use packetloom_io::input::{Stop, is_standard};
 use packetloom_io::output::resolve;
 
 use super::files::Files;
-use super::{captures, meter};
+use super::{captures, flows, meter};
 use crate::args::MeterArgs;
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -31,9 +32,13 @@ pub(crate) fn run(args: &MeterArgs, stop: &Stop) -> Done {
     let all: Vec<_> =
         captures.iter().zip(&names).map(|(capture, name)| for_capture(args, capture, name)).collect();
     check(args)?;
+    if args.extract_flows.is_some() {
+        flows::check_twice("--extract-flows", &captures)?;
+    }
     let files = Files::default().captures(Some("-r"), &captures);
     let written = all.iter().flat_map(outputs).filter(|(_, path)| is_file(path));
     written.fold(files, |files, (option, path)| files.output(option, Some(path))).check()?;
+    make_folders(&all)?;
     let mut failed = 0;
     for (number, (capture, own)) in captures.iter().zip(all).enumerate() {
         if stop.load(Ordering::Relaxed) {
@@ -131,11 +136,22 @@ fn outputs(args: &MeterArgs) -> impl Iterator<Item = (&'static str, &Path)> {
         ("-o", &args.output),
         ("--summary", &args.summary),
         ("--extract", &args.extract),
+        ("--extract-flows", &args.extract_flows),
         ("--report", &args.reports.report),
     ];
     let outputs = outputs.into_iter().filter_map(|(option, path)| Some((option, path.as_deref()?)));
     let ipfix = args.export.ipfix.iter().filter_map(Destination::file);
     outputs.chain(ipfix.map(|path| ("--ipfix", &**path)))
+}
+
+/// Makes the folders that files are written into, where they are not there, as the one of Parquet files.
+fn make_folders(all: &[MeterArgs]) -> Done {
+    for (_, path) in all.iter().flat_map(outputs).filter(|(_, path)| is_file(path)) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let made = folder.map_or(Ok(()), fs::create_dir_all);
+        made.map_err(|source| packetloom_io::Error::io(path.display().to_string(), source))?;
+    }
+    Ok(())
 }
 
 /// Whether a path is one of a file: devices and pipes take any number of captures.
@@ -153,8 +169,9 @@ fn for_capture(args: &MeterArgs, capture: &Path, name: &str) -> MeterArgs {
             *path = text.replace(NAME, name).into();
         }
     };
-    let paths = [&mut own.output, &mut own.summary, &mut own.extract, &mut own.reports.report];
-    paths.into_iter().flatten().for_each(named);
+    let extracted = [&mut own.extract, &mut own.extract_flows];
+    let paths = [&mut own.output, &mut own.summary, &mut own.reports.report].into_iter().chain(extracted);
+    paths.flatten().for_each(named);
     own.export.parquet.iter_mut().for_each(named);
     for to in &mut own.export.ipfix {
         if let Destination::File(path) = to {

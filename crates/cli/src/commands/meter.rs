@@ -1,6 +1,6 @@
 //! `packetloom meter`: a chain of one meter, behind a sample and a filter where there are such, through which everything else passes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,12 +9,13 @@ use packetloom_engine::run::LifecycleOptions;
 use packetloom_engine::{Chain, Outcome, Plan};
 use packetloom_export::{Destination, LineFormat};
 use packetloom_io::input::Stop;
+use packetloom_io::output::Output;
 use packetloom_io::port::Backend;
 use packetloom_nf::{Config, Context, filter, meter};
 use packetloom_report::{Format, Reports};
 
 use super::files::Files;
-use super::{Signals, Wanted, all_written, each, execute, origin, passing, select, stop_on_signals};
+use super::{Signals, Wanted, all_written, each, execute, flows, origin, passing, select, stop_on_signals};
 use crate::args::{ExportArgs, MeterArgs};
 use crate::control::{Controlled, Server};
 use crate::failure::Failure;
@@ -57,6 +58,7 @@ pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
     let to_file = |files: Files, to: &Destination| files.output("--ipfix", to.file().map(|path| &**path));
     let files = args.export.ipfix.iter().fold(files, to_file);
     let files = files.output("--extract", args.extract.as_deref());
+    let files = files.output("--extract-flows", args.extract_flows.as_deref());
     let files = files.output("--report", report.as_deref());
     let files = files.output("--summary", args.summary.as_deref());
     let files = files.output("--control", args.control.as_deref());
@@ -64,6 +66,9 @@ pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
     files.output("--stats-output", statistics.stats_output.as_deref()).check()?;
     statistics.check(None)?;
     args.export.check()?;
+    if args.extract_flows.is_some() {
+        flows::check_twice("--extract-flows", captures)?;
+    }
     let config = meter::Config {
         idle_timeout: args.timeouts.idle_timeout,
         active_timeout: args.timeouts.active_timeout,
@@ -115,9 +120,16 @@ pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
     let _server = args.control.as_deref().map(|path| Server::start(path, controlled)).transpose()?;
     let signals = Signals { stop: Arc::clone(stop), no_reload };
     let reports = reported.zip(report.as_deref()).map(|(reports, to)| (reports, to, format));
-    let wanted = Wanted { summaries: summaries.as_slice(), reports, matched_flows: None };
+    // Opened before the run, so that it does not fail after it.
+    let extract_flows = args.extract_flows.as_deref().map(Output::create).transpose()?;
+    let mut extracted = extract_flows.is_some().then(HashSet::new);
+    let wanted =
+        Wanted { summaries: summaries.as_slice(), reports, passed_flows: extracted.as_mut(), ..Wanted::default() };
     let outcome = execute(&plan, &source, wanted, args.count, life, signals, Outcome::meter_json)?;
     let written = all_written(&outcome);
     talk::say(&talk::outcome(outcome));
+    if let Some((output, extracted)) = extract_flows.zip(extracted) {
+        flows::write_packets("--extract-flows", &extracted, source.captures(), args.count, output, stop)?;
+    }
     written
 }

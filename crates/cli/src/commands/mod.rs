@@ -9,6 +9,7 @@ pub(crate) mod docs;
 mod each;
 pub(crate) mod example;
 pub(crate) mod files;
+mod flows;
 pub(crate) mod generate;
 pub(crate) mod meter;
 pub(crate) mod plot;
@@ -170,12 +171,15 @@ fn passing(workers: Option<Workers>) -> Run {
 }
 
 /// What is wanted of a run beside what its chain writes.
+#[derive(Default)]
 struct Wanted<'a> {
     summaries: &'a [&'a Path],
     /// What counts flow records, where that goes, and as what.
     reports: Option<(Reports, &'a Path, packetloom_report::Format)>,
     /// Where the flows go that packets that match belong to.
     matched_flows: Option<&'a mut HashSet<FlowKey>>,
+    /// The same of packets that pass.
+    passed_flows: Option<&'a mut HashSet<FlowKey>>,
 }
 
 /// Opens what a plan names, runs it with a progress bar, writes the summary that `summarise` makes, and warns of a capture
@@ -233,6 +237,7 @@ fn execute(
         records: records.collect::<Result<_, _>>()?,
         reports: None,
         matched_flows: wanted.matched_flows.as_ref().map(|_| HashSet::new()),
+        passed_flows: wanted.passed_flows.as_ref().map(|_| HashSet::new()),
         summaries: wanted
             .summaries
             .iter()
@@ -308,7 +313,9 @@ fn execute(
     reporter.finish(result.as_mut().ok());
     bar.finish_and_clear();
     let mut outcome = result?;
-    if let Some((into, flows)) = wanted.matched_flows.zip(outputs.matched_flows.take()) {
+    let matched = wanted.matched_flows.zip(outputs.matched_flows.take());
+    let passed = wanted.passed_flows.zip(outputs.passed_flows.take());
+    for (into, flows) in matched.into_iter().chain(passed) {
         *into = flows;
     }
     let reported = report.zip(outcome.reports.take()).map_or(Ok(()), |((mut output, format), reports)| {
@@ -445,7 +452,8 @@ impl Write for Sink {
 
 /// Says what the user should know before a plan runs.
 fn warn(plan: &Plan) {
-    for warning in plan.chain().functions().iter().flat_map(|function| function.warnings()) {
+    let warnings = plan.chain().functions().iter().flat_map(|function| function.warnings());
+    for warning in warnings.chain(plan.warning()) {
         talk::say(&format!("packetloom: warning: {warning}\n"));
     }
 }

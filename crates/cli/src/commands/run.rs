@@ -98,7 +98,7 @@ pub(crate) fn run(args: RunArgs) -> Done {
     // Dropped when everything is written.
     let _server = socket.map(|path| Server::start(path, controlled)).transpose()?;
     let signals = Signals { stop, no_reload };
-    let wanted = Wanted { summaries: &summaries, reports: None, matched_flows: None };
+    let wanted = Wanted { summaries: &summaries, ..Wanted::default() };
     let outcome = execute(&plan, &source, wanted, args.count, life, signals, Outcome::json)?;
     if let (Some(state), Some(file)) = (&outcome.state, state) {
         state.save(file)?;

@@ -1,29 +1,22 @@
 //! `packetloom search`: a chain that looks for strings, behind a filter where there is one.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::path::Path;
 
 use packetloom_engine::chain::Settings;
-use packetloom_engine::run::{LifecycleOptions, MAX_MATCHED_FLOWS};
+use packetloom_engine::run::LifecycleOptions;
 use packetloom_engine::{Chain, Outcome, Plan};
-use packetloom_io::capture::{CaptureSeries, PcapngWriter};
-use packetloom_io::input::{Stop, is_standard};
 use packetloom_io::output::Output;
 use packetloom_io::port::Backend;
-use packetloom_io::{Polled, Source};
 use packetloom_nf::alerts::{self, Action};
 use packetloom_nf::units::ByName;
 use packetloom_nf::{Config, Context, FunctionSpec, Watch, filter, log_rate, strings};
-use packetloom_packet::batch::Policy;
-use packetloom_packet::{Batch, FlowKey};
 use packetloom_pattern::files::{Format, LeftOut};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::files::Files;
-use super::{Signals, Wanted, all_written, execute, origin, passing, select, stop_on_signals};
+use super::{Signals, Wanted, all_written, execute, flows, origin, passing, select, stop_on_signals};
 use crate::args::{Part, SearchArgs, Which};
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -52,7 +45,7 @@ pub(crate) fn run(args: SearchArgs) -> Done {
     let files = files.output("--write-flows", args.write_flows.as_deref());
     files.output("--summary", args.summary.as_deref()).check()?;
     if args.write_flows.is_some() {
-        check_twice(captures)?;
+        flows::check_twice("--write-flows", captures)?;
     }
 
     let config = strings::Config {
@@ -120,60 +113,16 @@ pub(crate) fn run(args: SearchArgs) -> Done {
     let summary = args.summary.as_deref();
     // Opened before the search, so that it does not fail after it.
     let write_flows = args.write_flows.as_deref().map(Output::create).transpose()?;
-    let mut flows = write_flows.is_some().then(HashSet::new);
-    let wanted = Wanted { summaries: summary.as_slice(), reports: None, matched_flows: flows.as_mut() };
+    let mut matched = write_flows.is_some().then(HashSet::new);
+    let wanted =
+        Wanted { summaries: summary.as_slice(), matched_flows: matched.as_mut(), ..Wanted::default() };
     let outcome = execute(&plan, &source, wanted, args.limit, life, signals, Outcome::json)?;
     let written = all_written(&outcome);
     talk::say(&talk::outcome(outcome));
-    if let Some((output, flows)) = write_flows.zip(flows) {
-        write_packets_of(&flows, source.captures(), args.limit, output, &stop)?;
+    if let Some((output, matched)) = write_flows.zip(matched) {
+        flows::write_packets("--write-flows", &matched, source.captures(), args.limit, output, &stop)?;
     }
     written
-}
-
-/// Frames that are read at a time.
-const BATCH: usize = 1024;
-
-/// Refuses captures that cannot be read twice.
-fn check_twice(captures: &[PathBuf]) -> Done {
-    let is_file = |path: &&PathBuf| !is_standard(path) && fs::metadata(path).is_ok_and(|data| data.is_file());
-    match captures.iter().find(|path| !is_file(path)) {
-        Some(path) => Err(Failure::Usage(format!(
-            "--write-flows with -r {}; expected a file, which can be read twice",
-            path.display()
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// Writes all packets of flows, in the order of the captures.
-fn write_packets_of(
-    flows: &HashSet<FlowKey>,
-    captures: &[PathBuf],
-    limit: Option<u64>,
-    output: Output,
-    stop: &Stop,
-) -> Done {
-    if flows.len() > MAX_MATCHED_FLOWS {
-        return Err(Failure::Run(anyhow::anyhow!(
-            "--write-flows: something was found in more than {MAX_MATCHED_FLOWS} flows; expected fewer, as with a filter (-f)"
-        )));
-    }
-    let mut source = CaptureSeries::open(captures, stop)?;
-    let mut writer = PcapngWriter::over(output);
-    let mut batch = Batch::new(BATCH);
-    let mut left = limit.unwrap_or(u64::MAX);
-    while left > 0 && source.poll(&mut batch)? == Polled::Frames {
-        batch.parse(Policy::PASS);
-        let count = batch.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        left -= count as u64;
-        let is_wanted = |index: &usize| batch.flow_key(*index).is_some_and(|flow| flows.contains(&flow));
-        writer.write_commented(&batch, (0..count).filter(is_wanted).map(|index| (index, &[][..])))?;
-    }
-    if stop.load(Ordering::Relaxed) {
-        return Err(Failure::Run(anyhow::anyhow!("stopped; --write-flows wrote nothing")));
-    }
-    Ok(writer.finish()?)
 }
 
 /// A string of the command line as a line of a list, whose comments, blank lines and byte order mark are no strings.

@@ -229,3 +229,51 @@ fn openssl_receives_what_is_sent_over_tls() {
     server.kill().expect("ended");
     server.wait().expect("ended");
 }
+
+/// What a collector says over TLS is read and does not matter, however much it is.
+#[test]
+fn garbage_from_a_collector_over_tls_does_not_matter() {
+    if !has_collector("openssl") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (capture, summary) = (capture(folder.path()), folder.path().join("summary.json"));
+    certificates(folder.path());
+    let (listener, to) = listen();
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    let mut server = Command::new("openssl");
+    server.args(["s_server", "-quiet", "-cert", "cert.pem", "-key", "key.pem", "-accept", &address.to_string()]);
+    let received = fs::File::create(folder.path().join("received")).expect("a file");
+    server.current_dir(folder.path()).stdin(Stdio::piped()).stdout(received).stderr(Stdio::null());
+    let mut server = server.spawn().expect("openssl");
+    let begun = Instant::now();
+    while let Err(error) = TcpStream::connect(address).and_then(|stream| stream.shutdown(Shutdown::Both)) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{error}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut command = meter(Path::new("-"), &to.replace("tcp", "tls"), &summary);
+    command.args(["--tls-ca", "ca.pem", "--tls-name", "collector.example"]).current_dir(folder.path());
+    // Otherwise what is idle leaves earlier from a pipe.
+    command.args(["--idle-timeout", "0"]);
+    let mut running = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
+    let (packets, mut input) = (fs::read(&capture).expect("a capture"), running.stdin.take().expect("a pipe"));
+    let (first, rest) = packets.split_at(packets.len() / 2);
+    input.write_all(first).expect("written");
+    // More than pipes and sockets hold: the run has read some of it when this is over, before its input is.
+    let mut says = server.stdin.take().expect("a pipe");
+    says.write_all(&[0x55; 8 << 20]).expect("said");
+    input.write_all(rest).expect("written");
+    drop(input);
+    let output = running.wait_with_output().expect("ended");
+    assert!(output.status.success(), "{}", stderr(&output));
+    drop(says);
+    server.kill().expect("killed");
+    server.wait().expect("ended");
+    let received = fs::read(folder.path().join("received")).expect("a file");
+    let (flows, messages) = decode(&split(&received));
+    let records = records_of(&capture, &["--idle-timeout", "0"]);
+    assert!(without_ends(flows) == without_ends(expected(&records, false)));
+    let export = export(&summary);
+    assert_eq!((&export["messages"], &export["not_sent"]), (&messages.len().into(), &0.into()));
+}

@@ -352,3 +352,27 @@ fn arp_passes() {
     product.wait_until_passed(8);
     product.stop();
 }
+
+/// The meter says by which port packets of each direction came in, and by which they leave.
+#[test]
+fn records_say_by_which_ports_packets_come_and_leave() {
+    let chain = "[[chain]]\nnf = \"meter\"\nfields = \"standard\"\noutput = \"flows.jsonl\"\n";
+    for (backend, workers) in BACKENDS.into_iter().zip([1, 2]) {
+        let Some(net) = Net::new() else { return };
+        let product =
+            Product::inline_by(backend, &net.product, chain, &[], &format!("--workers {workers}"));
+        for address in SERVER {
+            echo(&net, address, &[10, 100]).expect("echoed");
+        }
+        let done = product.stop();
+        let udp: Vec<_> = done.records.iter().filter(|it| it["protocolIdentifier"] == 17).collect();
+        assert_eq!(udp.len(), 2, "{backend}: {:#?}", done.records);
+        for record in udp {
+            let ports = ["/ingressInterface", "/egressInterface"].map(|name| count(record, name));
+            let reverse =
+                ["/reverseIngressInterface", "/reverseEgressInterface"].map(|name| count(record, name));
+            // The client is at the first port.
+            assert_eq!((ports, reverse), ([0, 1], [1, 0]), "{backend}: {record:#}");
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use packetloom_packet::Batch;
 
-use super::{MAX_MATCHED_FLOWS, Outlet};
+use super::{Outlet, collect};
 use crate::{Chain, Error, Plan};
 
 /// What rules matched of the batch that is delivered next.
@@ -68,12 +68,7 @@ impl Outlet<'_> {
         self.matches.take(batch);
         let (live, written) = (self.live, &self.matches.written);
         if let Some(flows) = &mut self.outputs.matched_flows {
-            for key in written.iter().filter_map(|&(frame, _)| batch.flow_key(frame)) {
-                if flows.len() > MAX_MATCHED_FLOWS {
-                    break;
-                }
-                flows.insert(key);
-            }
+            collect(flows, batch, written.iter().map(|&(frame, _)| frame));
         }
         Ok(self.outputs.with(
             |outputs| &mut outputs.matched,

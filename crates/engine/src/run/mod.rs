@@ -74,7 +74,7 @@ const WRONG: u32 = 16;
 const REST: u32 = 1 << 10;
 
 /// Nanoseconds without packets after which idle state expires all the same, where time goes on.
-const TICK: u64 = 100_000_000;
+const TICK: u64 = 50_000_000;
 
 /// Nanoseconds after its interval at which a file is finished that nothing comes for.
 const AFTER: u64 = 1_000_000_000;
@@ -102,8 +102,8 @@ pub struct Io<'a> {
     pub life: LifecycleOptions<'a>,
 }
 
-/// Flows that [`Outputs::matched_flows`] collects: about 1 GB of them.
-pub const MAX_MATCHED_FLOWS: usize = 1 << 24;
+/// Flows that [`Outputs::matched_flows`] and [`Outputs::passed_flows`] collect, each: about 1 GB of them.
+pub const MAX_COLLECTED_FLOWS: usize = 1 << 24;
 
 /// Where the results of a run go. No file appears under its name before [`Outputs::publish`] or [`Outputs::appear`].
 #[derive(Debug, Default)]
@@ -116,9 +116,11 @@ pub struct Outputs {
     pub dropped: Option<PcapngWriter>,
     /// Where those go that rules matched.
     pub matched: Option<PcapngWriter>,
-    /// Collects the flows that these belong to, up to [`MAX_MATCHED_FLOWS`] and one more; what has no ports, such as a later fragment, is a
+    /// Collects the flows that these belong to, up to [`MAX_COLLECTED_FLOWS`] and one more; what has no ports, such as a later fragment, is a
     /// flow by addresses and protocol. The chain has to [watch](crate::Chain::watch_matched) for them.
     pub matched_flows: Option<HashSet<FlowKey>>,
+    /// Collects in the same way the flows of packets that pass.
+    pub passed_flows: Option<HashSet<FlowKey>>,
     /// Where they leave meanwhile, inline.
     pub egress: Option<Box<dyn Sink>>,
     /// For each function, where its flow records or its log go.
@@ -322,6 +324,7 @@ impl Outputs {
         self.egress.is_none()
             && self.reports.is_none()
             && self.matched_flows.is_none()
+            && self.passed_flows.is_none()
             && self.exporters.iter().all(Exporter::is_left)
             && self.summaries.iter().all(Option::is_none)
             && self.results().all(|output| output.is_left())
@@ -673,6 +676,16 @@ fn make_ready(plan: &Plan, names: Option<&PortNames>) {
     }
 }
 
+/// Adds the flows of some frames of a batch to others, until there are more than [`MAX_COLLECTED_FLOWS`].
+fn collect(flows: &mut HashSet<FlowKey>, batch: &Batch, frames: impl Iterator<Item = usize>) {
+    for key in frames.filter_map(|frame| batch.flow_key(frame)) {
+        if flows.len() > MAX_COLLECTED_FLOWS {
+            break;
+        }
+        flows.insert(key);
+    }
+}
+
 impl Outlet<'_> {
     /// Takes what came of a batch.
     fn take(&mut self, work: &mut Work) -> Result<(), Error> {
@@ -807,9 +820,13 @@ impl Outlet<'_> {
         )?)
     }
 
-    /// Writes frames that pass to a pcapng file, if they are wanted there.
+    /// Writes frames that pass to a pcapng file, and notes their flows, if they are wanted there.
     fn write_extracted(&mut self, batch: &Batch) -> Result<(), Error> {
         let live = self.live;
+        if let Some(flows) = &mut self.outputs.passed_flows {
+            let verdicts = batch.verdicts().iter().enumerate();
+            collect(flows, batch, verdicts.filter(|(_, verdict)| verdict.is_pass()).map(|(frame, _)| frame));
+        }
         Ok(self.outputs.with(
             |outputs| &mut outputs.extracted,
             |extracted| {

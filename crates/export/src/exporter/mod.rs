@@ -617,7 +617,8 @@ impl Sender {
                 self.encode(&records);
                 self.shared.give_back(records);
             }
-            if is_idle && is_over || self.held.is_some_and(|since| since.elapsed() >= HOLD) {
+            let is_held_for_long = self.held.is_some_and(|since| since.elapsed() >= HOLD);
+            if is_idle && (is_over || self.repeats_templates()) || is_held_for_long {
                 self.flush();
             }
             if self.statistics_interval.is_some_and(|every| self.said.elapsed() >= every) && self.has_room() {
@@ -629,6 +630,11 @@ impl Sender {
             }
         }
         self.end()
+    }
+
+    /// Whether templates are to leave though no record does: a collector of datagrams may have come since they last left.
+    fn repeats_templates(&mut self) -> bool {
+        matches!(self.way, Way::Datagrams(_)) && self.encoder.are_templates_due(wall_clock())
     }
 
     /// Whether more messages can be made.

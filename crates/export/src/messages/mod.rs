@@ -456,7 +456,7 @@ impl Encoder {
     /// Sends what there is, if there is any, and then templates that are due.
     pub fn flush(&mut self, now: Timestamp, send: &mut Send<'_>) {
         self.finish(now, send);
-        if self.templates_due(now) {
+        if self.are_templates_due(now) {
             self.send_templates(now, send);
         }
     }
@@ -578,7 +578,7 @@ impl Encoder {
         if self.records == 0 {
             return;
         }
-        if self.templates_due(now) {
+        if self.are_templates_due(now) {
             self.send_templates(now, send);
         }
         self.end_set();
@@ -600,7 +600,8 @@ impl Encoder {
         });
     }
 
-    fn templates_due(&mut self, now: Timestamp) -> bool {
+    /// Whether [`Encoder::flush`] sends templates: before the first data, and again as the options say.
+    pub fn are_templates_due(&mut self, now: Timestamp) -> bool {
         // A clock that goes back must not keep them for as long as it went.
         self.sent_at = self.sent_at.min(now);
         let elapsed = u128::from(now.nanos_since(self.sent_at));
