@@ -1624,9 +1624,10 @@ pub(crate) struct BenchStringsArgs {
     /// Which matches are reported: all, each pattern of a payload once, as nf = "strings" asks, or its first match, or any
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Reported::All)]
     pub(crate) report: Reported,
-    /// Compile with a sample of such payloads, of which windows are chosen that are rare in them
-    #[arg(long)]
-    pub(crate) sample: bool,
+    /// Compile with a sample of other such payloads, so that windows are chosen that are rare in them: auto, as a run does that has searched
+    /// enough, sets of 1,000 patterns and more; always, also where WHEN is left out; or never. Of captures, every second payload is the sample
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Sampled::Auto, num_args = 0..=1, default_missing_value = "always")]
+    pub(crate) sample: Sampled,
     /// The instruction set: avx512, avx2 or portable [default: the best of this processor]
     #[arg(long, value_name = "NAME")]
     pub(crate) isa: Option<String>,
@@ -1677,6 +1678,14 @@ pub(crate) enum Reported {
     Each,
     First,
     Any,
+}
+
+/// Whether a set is compiled with a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sampled {
+    Auto,
+    Always,
+    Never,
 }
 
 /// Payloads that are hard.

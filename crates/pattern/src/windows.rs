@@ -210,4 +210,35 @@ mod tests {
             }
         }
     }
+
+    /// Four windows of each pattern, as the plan asks for them.
+    fn chosen(patterns: &[String], sample: &[&[u8]]) -> Vec<(usize, usize)> {
+        let bytes: Vec<_> = patterns.iter().map(String::as_bytes).collect();
+        let mut chooser = Chooser::new(bytes.iter().copied(), sample.iter().copied());
+        let windows = bytes.iter().flat_map(|bytes| {
+            (0..4)
+                .map(|phase| chooser.choose(bytes, (phase..=bytes.len() - 4).step_by(4)))
+                .collect::<Vec<_>>()
+        });
+        let of = windows.zip(bytes.iter().flat_map(|bytes| [bytes; 4]));
+        of.map(|(window, bytes)| (window.offset, window.test(bytes))).collect()
+    }
+
+    #[test]
+    fn with_a_sample_patterns_share_windows_that_texts_do_not_have() {
+        let patterns: Vec<_> = (0..200).map(|number| format!("{:05}-shared-part", number * 419)).collect();
+        let tests = |sample: &[&[u8]]| {
+            let mut tests: Vec<_> = chosen(&patterns, sample).into_iter().map(|(_, test)| test).collect();
+            tests.sort_unstable();
+            tests.dedup();
+            tests.len()
+        };
+        // Rare pieces of the set are those with numbers; lists of patterns with the same key shall not be long.
+        let (alone, with_sample) = (tests(&[]), tests(&[b"1234 some other text 5678"]));
+        assert!(alone > 3 * with_sample, "{alone}, {with_sample}");
+        // Texts have what the patterns share, behind other bytes than these have there.
+        let text = b"x-shared-part, -shared-part".repeat(10_000);
+        let last = chosen(&patterns, &[&text]).into_iter().map(|(offset, _)| offset).max();
+        assert!(last < Some(6), "{last:?}");
+    }
 }
