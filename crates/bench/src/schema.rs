@@ -377,7 +377,11 @@ const STRINGS: &[Field] = &[
     ("report", Text, "Which matches are reported: all, each, first or any."),
     ("matches_per_kb", Number, "Matches of 1,000 bytes."),
     ("isa", Text, "The instruction set: avx512, avx2 or portable."),
-    ("sampled", Flag, "Whether windows were chosen with a sample of the payloads."),
+    (
+        "sampled",
+        Flag,
+        "Whether windows were chosen with a sample of other payloads, as a run has it that searched enough.",
+    ),
     ("build_ms", Number, "Milliseconds to compile the patterns."),
     ("memory_mb", Number, "Megabytes that they take."),
     ("longest_list", Count, "Patterns that one place of a payload may have to be compared with."),

@@ -1643,9 +1643,10 @@ pub(crate) struct BenchStringsArgs {
     /// Do not look at so many bytes at the beginning of each payload, as of headers
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub(crate) skip: usize,
-    /// Compile with a sample of such payloads, of which windows are chosen that are rare in them
-    #[arg(long)]
-    pub(crate) sample: bool,
+    /// Compile with a sample of other such payloads, so that windows are chosen that are rare in them: auto, as a run does that has searched
+    /// enough, sets of 1,000 patterns and more; always, also where WHEN is left out; or never. Of captures, every second payload is the sample
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Sampled::Auto, num_args = 0..=1, default_missing_value = "always")]
+    pub(crate) sample: Sampled,
     /// The instruction set: avx512, avx2 or portable [default: the best of this processor]
     #[arg(long, value_name = "NAME")]
     pub(crate) isa: Option<String>,
@@ -1696,6 +1697,14 @@ pub(crate) enum Reported {
     Each,
     First,
     Any,
+}
+
+/// Whether a set is compiled with a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sampled {
+    Auto,
+    Always,
+    Never,
 }
 
 /// Payloads that are hard.

@@ -404,6 +404,8 @@ fn benchmarks() {
     assert_eq!(bench(&[&strings[..], &made].concat()), 4);
     let attacked = ["--bytes", "100k", "--size", "583", "--attack", "without-last,runs", "--report", "any"];
     assert_eq!(bench(&[&strings[..], &attacked].concat()), 2);
+    let captures = ["-r", edge.to_str().expect("text"), "--sample", "always"];
+    assert_eq!(bench(&[&strings[..], &captures].concat()), 1);
     assert_eq!(
         bench(&[&strings[..], &["-r", edge.to_str().expect("text"), "--report", "first"]].concat()),
         1

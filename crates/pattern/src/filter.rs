@@ -21,19 +21,20 @@ pub(crate) struct Filter {
 
 pub(crate) const MULTIPLIER: u32 = 0x9e37_79b1;
 
+/// Words of a table.
+pub(crate) const MIN_WORDS: usize = 1 << 12;
+pub(crate) const MAX_WORDS: usize = 1 << 20;
+
 /// The four bits of a byte that are tested.
-const NIBBLE: u8 = 15;
+pub(crate) const NIBBLE: u8 = 15;
 
 impl Filter {
-    /// For so many windows.
-    pub(crate) fn new(windows: usize) -> Self {
-        Self::of_words(Self::words_for(windows))
-    }
-
-    /// Words for so many windows.
-    pub(crate) fn words_for(windows: usize) -> usize {
-        // Beyond 4 MiB the table costs more in cache misses than it keeps out.
-        (windows * 8 / 5).next_power_of_two().clamp(1 << 12, 1 << 20)
+    /// For windows of which so many differ in what is tested of them.
+    pub(crate) fn new(tests: usize) -> Self {
+        // Up to 512 KiB the table lies in a second cache. A larger one costs more in cache misses than it keeps out, unless many windows share
+        // a word; one of more than 4 MiB always does.
+        let alone = (tests * 8 / 5).next_power_of_two().clamp(MIN_WORDS, 1 << 17);
+        Self::of_words(alone.max((tests * 2 / 3).next_power_of_two().min(MAX_WORDS)))
     }
 
     /// Of these words, as many as [`of_words`](Self::of_words) takes.

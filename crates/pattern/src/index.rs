@@ -110,14 +110,14 @@ pub(crate) struct Item {
     pub(crate) pattern: u32,
     /// Where its bytes begin among those of all.
     pub(crate) bytes: u32,
-    /// Its last four bytes, folded; 0 for a shorter one.
-    pub(crate) tail: u32,
+    /// Four of its bytes, folded, from [`checked_at`](Self::checked_at) on; 0 for a shorter one.
+    pub(crate) checked: u32,
     /// Where in it the window begins.
     pub(crate) offset: u8,
     /// Its length.
     pub(crate) len: u8,
-    /// The kind of its key. What is found by a tag of another kind that happens to be equal is passed over, or a pattern might be found twice.
-    pub(crate) kind: Kind,
+    /// The number of the kind of its key. What is found by a tag of another kind that happens to be equal is passed over, or a pattern might be found twice.
+    pub(crate) kind: u8,
     /// Whether no more follow in the list.
     pub(crate) is_last: bool,
 }
@@ -125,16 +125,25 @@ pub(crate) struct Item {
 impl Item {
     /// A window of the kind at this offset of a pattern, whose bytes are folded.
     pub(crate) fn new((pattern, begin): (u32, u32), bytes: &[u8], offset: usize, kind: Kind) -> Self {
-        let tail = bytes.last_chunk().map_or(0, |tail| u32::from_le_bytes(*tail));
-        Self {
+        let mut new = Self {
             pattern,
             bytes: begin,
-            tail,
+            checked: 0,
             offset: offset as u8,
             len: bytes.len() as u8,
-            kind,
+            kind: kind.number() as u8,
             is_last: false,
-        }
+        };
+        let checked = bytes.get(new.checked_at()..).and_then(<[u8]>::first_chunk);
+        new.checked = checked.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        new
+    }
+
+    /// Where in the pattern the four bytes are which are compared first: those of its ends that the window is farther from.
+    #[inline(always)]
+    pub(crate) fn checked_at(&self) -> usize {
+        let (offset, len) = (usize::from(self.offset), usize::from(self.len));
+        if 2 * offset + 4 > len { 0 } else { len - 4 }
     }
 }
 
@@ -147,8 +156,11 @@ pub(crate) struct Slot {
     pub(crate) list: u32,
 }
 
-/// Bits of the gate for each slot.
-const GATE_BITS: usize = 8;
+/// Binary logarithm of the gate's bits for each slot: the latter where the gate would have more bits than the third, 256 KiB, and push
+/// the filter out of the cache.
+const GATE_BITS: u32 = 3;
+const MIN_GATE_BITS: u32 = 1;
+const GATE_IN_CACHE: u32 = 21;
 
 /// The table as it lies in memory.
 #[cfg(feature = "device")]
@@ -184,7 +196,7 @@ impl Index {
 
     /// One without lists.
     pub(crate) fn with_slots(bits: u32) -> Self {
-        let gate_bits = bits + GATE_BITS.ilog2();
+        let gate_bits = (bits + GATE_BITS).min(GATE_IN_CACHE.max(bits + MIN_GATE_BITS));
         Self {
             slots: vec![Slot::default(); 1 << bits],
             shift: 64 - bits,
@@ -203,7 +215,8 @@ impl Index {
         let Self { slots, shift, gate, gate_shift, items, longest } = &mut index;
         items.reserve_exact(windows.len());
         for list in lists() {
-            let (key, Item { kind, .. }) = list[0];
+            let (key, item) = list[0];
+            let kind = Kind::of_number(item.kind).expect("the number of a kind");
             let around = match kind {
                 Kind::Both | Kind::Before => key,
                 _ => key << 16,

@@ -86,10 +86,11 @@ struct Hit {
     text: u32,
     at: u32,
     list: u32,
-    kind: Kind,
+    /// The number of its kind.
+    kind: u8,
 }
 
-/// A pattern that ends as the text does there.
+/// A pattern whose key and four other bytes are there.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     text: u32,
@@ -228,7 +229,7 @@ impl Lookup {
         keys.values().iter().for_each(|key| index.prefetch(key.hash));
         hits.clear();
         for &Key { place, kind, hash } in keys.values() {
-            let (Place { text, at }, kind) = (places[place as usize], kinds[kind as usize]);
+            let (Place { text, at }, kind) = (places[place as usize], kinds[kind as usize].number() as u8);
             index.lists(hash, |list| hits.push(Hit { text, at, list, kind }));
         }
         candidates.clear();
@@ -241,8 +242,10 @@ impl Lookup {
                 // A window in front of which there is less than in front of that of the pattern begins beyond all texts.
                 let is_within = end <= text.len() && begin <= at;
                 if is_within && item.kind == kind {
-                    let tail = text[..end].last_chunk().map_or(0, |tail| u32::from_le_bytes(*tail) | fold);
-                    if item.len < 4 || tail == item.tail {
+                    let from = begin as usize + item.checked_at();
+                    let checked =
+                        text[from..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) | fold);
+                    if item.len < 4 || checked == item.checked {
                         matcher.patterns.prefetch(item.bytes);
                         let Item { pattern, bytes, len, .. } = *item;
                         candidates.push(Candidate { text: number, begin, pattern, bytes, len });

@@ -92,9 +92,7 @@ impl Matcher {
     pub fn with(patterns: Patterns, isa: Isa, sample: &[&[u8]]) -> Self {
         let shape = Shape::of(&patterns);
         let plan = Plan::new(&patterns, sample, shape.whole_below);
-        let filter =
-            |windows: &[_]| (!windows.is_empty()).then(|| plan.allow(Filter::new(windows.len()), windows));
-        let (sparse, dense) = (filter(&plan.sparse), filter(&plan.dense));
+        let (sparse, dense) = (plan.filter(&plan.sparse), plan.filter(&plan.dense));
         let (classes, lengths) = shape.classes(&patterns, isa);
         let (fold, index) = (plan.fold, Index::new(plan.keys));
         let dense_classes = shape.dense_classes(&patterns, &index, isa);

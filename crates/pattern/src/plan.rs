@@ -60,8 +60,12 @@ impl Shape {
             let from = &patterns.get(item.pattern).bytes[item.offset.into()..];
             folded(&from[..4], self.fold)
         };
-        let mut windows: Vec<_> =
-            index.items.iter().filter(|item| item.kind == Kind::Window).map(window).collect();
+        let mut windows: Vec<_> = index
+            .items
+            .iter()
+            .filter(|item| u64::from(item.kind) == Kind::Window.number())
+            .map(window)
+            .collect();
         windows.sort_unstable();
         windows.dedup();
         Some(Classes::new(&windows, windows.len().div_ceil(DENSE_IN_GROUP), true))
@@ -145,12 +149,26 @@ impl Plan {
         u32::from_le_bytes(bytes.try_into().expect("four bytes"))
     }
 
+    /// A filter for windows, if there are such.
+    pub(crate) fn filter(&self, windows: &[Place]) -> Option<Filter> {
+        let mut tests: Vec<_> = windows.iter().map(|&place| self.tested(place)).collect();
+        tests.sort_unstable();
+        tests.dedup();
+        (!windows.is_empty()).then(|| self.allow(Filter::new(tests.len()), windows))
+    }
+
+    /// The four bytes of a window, and those in front of it and behind it.
+    fn tested(&self, (pattern, offset): Place) -> (u32, Option<u8>, Option<u8>) {
+        let (bytes, at) = (&self.all[pattern as usize], usize::from(offset));
+        let before = at.checked_sub(1).map(|at| bytes[at]);
+        (self.window((pattern, offset)), before, bytes.get(at + 4).copied())
+    }
+
     /// A filter that lets windows through.
     pub(crate) fn allow(&self, mut filter: Filter, windows: &[Place]) -> Filter {
-        for &(pattern, offset) in windows {
-            let (bytes, at) = (&self.all[pattern as usize], usize::from(offset));
-            let before = at.checked_sub(1).map(|at| bytes[at]);
-            filter.allow(self.window((pattern, offset)), before, bytes.get(at + 4).copied());
+        for &place in windows {
+            let (window, before, behind) = self.tested(place);
+            filter.allow(window, before, behind);
         }
         filter
     }

@@ -8,10 +8,10 @@
 //! | 8 | [`MAGIC`] |
 //! | 32 | digest (SHA-256) of the version of this library, and of the patterns with their options |
 //! | 4 | binary logarithm of the number of slots |
-//! | 4 each | words of the filter on the grid, and of that at every byte |
+//! | 4, and 4 each | binary logarithm of the number of words of the filter on the grid, and the words; the same of that at every byte |
 //! | 8 each | slots: tag, list |
 //! | 8 each | words of the gate |
-//! | 12 each | items: pattern, tail, offset, kind, whether it is the last of its list, 0 |
+//! | 12 each | items: pattern, four of its bytes, offset, kind, whether it is the last of its list, 0 |
 //! | 4 | checksum (CRC-32) of all that stands before |
 //!
 //! Numbers are little-endian. How many there are of each follows from the patterns and the number of slots. No byte of a file is trusted: a
@@ -24,7 +24,7 @@ use crc32fast::Hasher;
 use packetloom_simd::Isa;
 use ring::digest::{Context, SHA256};
 
-use crate::filter::Filter;
+use crate::filter::{Filter, MAX_WORDS, MIN_WORDS};
 use crate::index::{Index, Item, Kind, Slot};
 use crate::matcher::Matcher;
 use crate::plan::Shape;
@@ -70,7 +70,7 @@ impl From<io::Error> for Unusable {
 }
 
 /// To be changed with what is written, and with whatever gives that a meaning: the hashes of windows, the gate, the filter, what an item says.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// What tells one set from another.
 fn digest_of(patterns: &Patterns) -> [u8; DIGEST] {
@@ -146,7 +146,11 @@ impl<R: Read> Summing<'_, R> {
         if windows == 0 {
             return Ok(None);
         }
-        let words = Filter::words_for(windows);
+        let bits = u32::from_le_bytes(self.read()?);
+        if !(MIN_WORDS.ilog2()..=MAX_WORDS.ilog2()).contains(&bits) {
+            return Err(Unusable::Damaged("a number of words that no filter has"));
+        }
+        let words = 1 << bits;
         let mut read = Vec::with_capacity(words);
         self.read_all(words, |bytes| {
             read.push(u32::from_le_bytes(*bytes));
@@ -205,28 +209,27 @@ impl<R: Read> Summing<'_, R> {
 fn bytes_of(item: &Item) -> [u8; ITEM] {
     let mut bytes = [0; ITEM];
     bytes[..4].copy_from_slice(&item.pattern.to_le_bytes());
-    bytes[4..8].copy_from_slice(&item.tail.to_le_bytes());
-    bytes[8..11].copy_from_slice(&[item.offset, item.kind.number() as u8, item.is_last.into()]);
+    bytes[4..8].copy_from_slice(&item.checked.to_le_bytes());
+    bytes[8..11].copy_from_slice(&[item.offset, item.kind, item.is_last.into()]);
     bytes
 }
 
 /// An item, if it is one of a pattern.
 fn item_of(bytes: &[u8; ITEM], patterns: &Patterns) -> Option<Item> {
     let &[p0, p1, p2, p3, t0, t1, t2, t3, offset, kind, is_last, 0] = bytes else { return None };
-    let (pattern, tail) = (u32::from_le_bytes([p0, p1, p2, p3]), u32::from_le_bytes([t0, t1, t2, t3]));
-    let kind = Kind::of_number(kind)?;
+    let (pattern, checked) = (u32::from_le_bytes([p0, p1, p2, p3]), u32::from_le_bytes([t0, t1, t2, t3]));
     if pattern as usize >= patterns.len() || is_last > 1 {
         return None;
     }
     let Pattern { bytes: whole, .. } = patterns.get(pattern);
-    let window = match kind {
+    let window = match Kind::of_number(kind)? {
         Kind::Whole(len) => len.into(),
         _ => 4,
     };
     (usize::from(offset) + window <= whole.len()).then(|| Item {
         pattern,
         bytes: patterns.begin(pattern),
-        tail,
+        checked,
         offset,
         len: whole.len() as u8,
         kind,
@@ -247,6 +250,7 @@ impl Matcher {
         to.write(&digest_of(patterns))?;
         to.write(&index.slots.len().ilog2().to_le_bytes())?;
         for filter in [sparse, dense].into_iter().flatten() {
+            to.write(&filter.words().len().ilog2().to_le_bytes())?;
             to.write_all(filter.words().iter().map(|word| word.to_le_bytes()))?;
         }
         let bytes = |slot: &Slot| (u64::from(slot.list) << 32 | u64::from(slot.tag)).to_le_bytes();
@@ -288,7 +292,9 @@ impl Matcher {
             return Err(Unusable::Damaged("bytes behind its end"));
         }
         // Classes are made of those that are looked for at every byte.
-        let count = |is: fn(Kind) -> bool| index.items.iter().filter(|item| is(item.kind)).count();
+        let count = |is: fn(Kind) -> bool| {
+            index.items.iter().filter(|item| Kind::of_number(item.kind).is_some_and(is)).count()
+        };
         let windows = count(|kind| kind == Kind::Window);
         let whole = count(|kind| matches!(kind, Kind::Whole(_)));
         if (windows, whole) != (shape.dense, shape.whole) {

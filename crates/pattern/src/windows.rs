@@ -1,5 +1,6 @@
 //! Which windows of a pattern are looked for.
 
+use crate::filter::NIBBLE;
 use crate::index::Kind;
 
 /// Patterns of at least so many bytes have a window on the grid, however they lie on it.
@@ -8,8 +9,17 @@ pub(crate) const MIN_ON_GRID: usize = 7;
 /// Of how many places a hash is counted in; more than one hash may share a count, which then is too high.
 const COUNTS: usize = 1 << 22;
 
-/// How much an occurrence of a key in the sample weighs against a pattern of the set that has the same window.
-const SAMPLE_WEIGHT: u64 = 200;
+/// What an occurrence of a window in the sample costs which the filter lets through, and one that has patterns to be compared with, against a
+/// pattern of the set that has the same window.
+const PASSED_WEIGHT: u64 = 100;
+const FOUND_WEIGHT: u64 = 200;
+
+/// What a window costs that is new to the filter, over how often its four bytes come in the set: those that many patterns can share leave the
+/// filter empty, so that it excludes more.
+const NEW_WEIGHT: u64 = 100_000;
+
+/// How much the square of how many patterns have the key of a window already weighs where there is a sample, which has windows shared.
+const LISTED_WEIGHT: u64 = 16;
 
 /// What a window costs in front of which, or behind which, there is no byte that the filter could test.
 const UNKNOWN: u64 = 16;
@@ -32,6 +42,22 @@ impl Window {
     fn place(&self) -> usize {
         hash(self.key ^ (self.kind.number() << 60))
     }
+
+    /// What the filter has of it.
+    fn test(&self, bytes: &[u8]) -> usize {
+        let before = self.offset.checked_sub(1).map(|at| bytes[at]);
+        test(&bytes[self.offset..][..4], before, bytes.get(self.offset + 4).copied())
+    }
+}
+
+/// What the filter has of four bytes, between these as far as they are known.
+fn test(window: &[u8], before: Option<u8>, behind: Option<u8>) -> usize {
+    let number = |byte: Option<u8>| u64::from(byte.map_or(NIBBLE + 1, |byte| byte & NIBBLE));
+    hash(u64::from(word(window)) | number(before) << 32 | number(behind) << 40)
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes.try_into().expect("four bytes"))
 }
 
 fn hash(key: u64) -> usize {
@@ -85,18 +111,47 @@ impl Counts {
     }
 }
 
+/// What is in a sample of texts.
+struct Sample {
+    keys: Counts,
+    /// What the filter has of each place, with all and with a part of what it may know.
+    tests: Counts,
+    /// What the filter has of windows that were chosen.
+    chosen: Counts,
+}
+
+impl Sample {
+    fn new() -> Self {
+        Self { keys: Counts::new(), tests: Counts::new(), chosen: Counts::new() }
+    }
+
+    fn add(&mut self, text: &[u8]) {
+        for at in 0..text.len().saturating_sub(3) {
+            let around = around(text, at);
+            for kind in [Kind::Both, Kind::Before, Kind::After, Kind::Window] {
+                self.keys.add(Window { offset: 0, kind, key: kind.key(around) }.place());
+            }
+            let (window, behind) = (&text[at..][..4], text.get(at + 4).copied());
+            let before = at.checked_sub(1).map(|at| text[at]);
+            for (before, behind) in [(before, behind), (before, None), (None, behind)] {
+                self.tests.add(test(window, before, behind));
+            }
+        }
+    }
+}
+
 /// Chooses windows, one pattern after another.
 pub(crate) struct Chooser {
     /// Windows of the set.
     pieces: Counts,
-    /// Keys of the sample; none without one.
-    sample: Option<Counts>,
+    /// None without texts.
+    sample: Option<Sample>,
     /// Windows that were chosen, by key.
     chosen: Counts,
 }
 
 fn piece(bytes: &[u8]) -> usize {
-    hash(u32::from_le_bytes(bytes.try_into().expect("four bytes")).into())
+    hash(word(bytes).into())
 }
 
 impl Chooser {
@@ -107,29 +162,27 @@ impl Chooser {
     ) -> Self {
         let mut pieces = Counts::new();
         patterns.flat_map(|pattern| pattern.windows(4)).for_each(|bytes| pieces.add(piece(bytes)));
-        let mut counts = None;
-        for text in sample {
-            let counts = counts.get_or_insert_with(Counts::new);
-            for at in 0..text.len().saturating_sub(3) {
-                let around = around(text, at);
-                for kind in [Kind::Both, Kind::Before, Kind::After, Kind::Window] {
-                    counts.add(Window { offset: 0, kind, key: kind.key(around) }.place());
-                }
-            }
-        }
+        let mut counts: Option<Sample> = None;
+        sample.for_each(|text| counts.get_or_insert_with(Sample::new).add(text));
         Self { pieces, sample: counts, chosen: Counts::new() }
     }
 
     fn cost(&self, bytes: &[u8], window: &Window) -> u64 {
         let place = window.place();
         let listed = self.chosen.get(place);
-        let common = match &self.sample {
-            Some(sample) => SAMPLE_WEIGHT * sample.get(place),
-            None => self.pieces.get(piece(&bytes[window.offset..][..4])),
+        let of_set = self.pieces.get(piece(&bytes[window.offset..][..4]));
+        let (common, listed_weight) = match &self.sample {
+            Some(Sample { keys, tests, chosen }) => {
+                let test = window.test(bytes);
+                let is_new = chosen.get(test) == 0;
+                let passed = if is_new { PASSED_WEIGHT * tests.get(test) + NEW_WEIGHT / of_set } else { 0 };
+                (passed + FOUND_WEIGHT * keys.get(place), LISTED_WEIGHT)
+            }
+            None => (of_set, 1),
         };
         let is_unknown = window.offset == 0 || window.offset + 4 == bytes.len();
         let unknown = if is_unknown { UNKNOWN } else { 0 };
-        common + listed * listed + unknown
+        common + listed_weight * listed * listed + unknown
     }
 
     /// The best of the windows that begin at these offsets.
@@ -137,6 +190,9 @@ impl Chooser {
         let windows = offsets.map(|offset| Window::new(bytes, offset));
         let best = windows.min_by_key(|window| self.cost(bytes, window)).expect("a window");
         self.chosen.add(best.place());
+        if let Some(sample) = &mut self.sample {
+            sample.chosen.add(best.test(bytes));
+        }
         best
     }
 }
@@ -153,5 +209,36 @@ mod tests {
                 assert_eq!(around(text, at), around_short(text, at), "{at} of {}", text.len());
             }
         }
+    }
+
+    /// Four windows of each pattern, as the plan asks for them.
+    fn chosen(patterns: &[String], sample: &[&[u8]]) -> Vec<(usize, usize)> {
+        let bytes: Vec<_> = patterns.iter().map(String::as_bytes).collect();
+        let mut chooser = Chooser::new(bytes.iter().copied(), sample.iter().copied());
+        let windows = bytes.iter().flat_map(|bytes| {
+            (0..4)
+                .map(|phase| chooser.choose(bytes, (phase..=bytes.len() - 4).step_by(4)))
+                .collect::<Vec<_>>()
+        });
+        let of = windows.zip(bytes.iter().flat_map(|bytes| [bytes; 4]));
+        of.map(|(window, bytes)| (window.offset, window.test(bytes))).collect()
+    }
+
+    #[test]
+    fn with_a_sample_patterns_share_windows_that_texts_do_not_have() {
+        let patterns: Vec<_> = (0..200).map(|number| format!("{:05}-shared-part", number * 419)).collect();
+        let tests = |sample: &[&[u8]]| {
+            let mut tests: Vec<_> = chosen(&patterns, sample).into_iter().map(|(_, test)| test).collect();
+            tests.sort_unstable();
+            tests.dedup();
+            tests.len()
+        };
+        // Rare pieces of the set are those with numbers; lists of patterns with the same key shall not be long.
+        let (alone, with_sample) = (tests(&[]), tests(&[b"1234 some other text 5678"]));
+        assert!(alone > 3 * with_sample, "{alone}, {with_sample}");
+        // Texts have what the patterns share, behind other bytes than these have there.
+        let text = b"x-shared-part, -shared-part".repeat(10_000);
+        let last = chosen(&patterns, &[&text]).into_iter().map(|(offset, _)| offset).max();
+        assert!(last < Some(6), "{last:?}");
     }
 }

@@ -31,7 +31,8 @@ pub struct Options {
     pub patterns: Patterns,
     /// Payloads, by name.
     pub workloads: Vec<(String, Payloads)>,
-    /// Payloads like these are known when patterns are compiled: windows are chosen that are rare in them.
+    /// Payloads like those of the workloads, but none of them, that are known when patterns are compiled: windows are chosen that are rare in
+    /// them.
     pub sample: Option<Payloads>,
     /// Which matches are reported.
     pub report: Report,

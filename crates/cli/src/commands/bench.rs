@@ -26,7 +26,7 @@ use super::{stdout, stop_on_signals, write_text};
 use crate::args::{
     Attack, BenchAclArgs, BenchChainArgs, BenchChangesArgs, BenchDeviceArgs, BenchForwardArgs,
     BenchMeterArgs, BenchNcaArgs, BenchStringsArgs, BenchVerb, ChainTransport, Distribution, ForwardBackend,
-    ForwardPeer, Hashes, MeterOnDevice, PayloadSize, Percent, Reported, StringsTransport,
+    ForwardPeer, Hashes, MeterOnDevice, PayloadSize, Percent, Reported, Sampled, StringsTransport,
 };
 use crate::failure::Failure;
 use crate::{Done, talk};
@@ -228,10 +228,11 @@ fn bench_forward(args: &BenchForwardArgs) -> Done {
 }
 
 /// What the table of "bench strings" shows of each measurement.
-const STRINGS_COLUMNS: [&str; 17] = [
+const STRINGS_COLUMNS: [&str; 18] = [
     "workload",
     "transport",
     "patterns",
+    "sampled",
     "gbps",
     "p25",
     "p75",
@@ -304,13 +305,26 @@ fn bench_strings(args: &BenchStringsArgs) -> Done {
             let bounds = if args.peer.is_some() { Bounds::ANYWHERE } else { pattern.bounds };
             patterns.push(Pattern { bounds, ..pattern }).map_err(anyhow::Error::from)?;
         }
-        let workloads = string_workloads(args, &captures, &patterns, &stop)?;
-        let sample = args.sample.then(|| match &workloads[..] {
-            [(_, payloads)] if !captures.is_empty() => payloads.clone(),
-            _ => {
+        let is_sampled = match args.sample {
+            Sampled::Auto => patterns.len() >= packetloom_nf::strings::LEARNS_FROM,
+            Sampled::Always => true,
+            Sampled::Never => false,
+        };
+        let mut workloads = string_workloads(args, &captures, &patterns, &stop)?;
+        let mut of_captures = None;
+        if is_sampled
+            && !captures.is_empty()
+            && let [(_, payloads)] = &mut workloads[..]
+        {
+            let texts = payloads.texts();
+            let half = |first| strings::Payloads::of(texts.iter().skip(first).step_by(2).copied());
+            (of_captures, *payloads) = (Some(half(1)), half(0));
+        }
+        let sample = is_sampled.then(|| {
+            of_captures.unwrap_or_else(|| {
                 let kind = strings::Kind::Text { matching: 0 };
                 strings::Payloads::new(&patterns, strings::Size::Fixed(1450), kind, SAMPLE_BYTES, SAMPLE_SEED)
-            }
+            })
         });
         let options = strings::Options {
             name: name.clone(),

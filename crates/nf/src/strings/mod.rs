@@ -51,6 +51,9 @@ use crate::units::Span;
 use crate::watches::Followed;
 use crate::{Form, Function, FunctionSpec, Log, Oracle, PerFlow, Report, Standalone, Watch, summary};
 
+/// Patterns of a list at least which is compiled again once it is known what is searched.
+pub const LEARNS_FROM: usize = 1_000;
+
 /// Which signatures are counted and logged of a packet that has several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

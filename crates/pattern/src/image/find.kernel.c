@@ -191,7 +191,9 @@ FUNCTION void compare(Search search, LOCAL Warp *warp, u32 at, u32 kind, u32x4 i
   u32 begin = at - offset, end = begin + len;
   /* A tag of another kind may be the same, and what is in front of the batch begins beyond its end. */
   if ((item.w >> 16 & 15) != kind || offset > at || end > search.len) return;
-  if (len >= 4 && (bytes_at(search, end - 4) | FOLD) != item.z) return;
+  /* At that end of the pattern which the window is farther from. */
+  u32 checked = 2 * offset + 4 > len ? begin : end - 4;
+  if (len >= 4 && (bytes_at(search, checked) | FOLD) != item.z) return;
   if (!is_equal(search, begin, len, search.bytes + item.y, item.w & IGNORES_CASE)) return;
   u32 text = text_of(search, begin);
   u32 first = search.offsets[text];

@@ -46,7 +46,7 @@ pub struct Image {
     gate_shift: u32,
     slots: Vec<u64>,
     slot_shift: u32,
-    /// Pattern, where its bytes are, its last four, and what it is.
+    /// Pattern, where its bytes are, four that are compared first, and what it is.
     items: Vec<[u32; 4]>,
     /// The bytes of each pattern, the first the lowest; a pattern begins with a word. Letters are small where case is ignored.
     bytes: Vec<u32>,
@@ -166,9 +166,9 @@ fn as_words(item: &Item, patterns: &Patterns, begins: &[u32]) -> [u32; 4] {
     let flag = |is_set: bool, flag| if is_set { flag } else { 0 };
     let what = u32::from(item.offset)
         | u32::from(item.len) << 8
-        | (item.kind.number() as u32) << 16
+        | u32::from(item.kind) << 16
         | flag(item.is_last, IS_LAST)
         | flag(pattern.ignore_case, IGNORES_CASE)
         | flag(pattern.bounds != Bounds::ANYWHERE, IS_BOUNDED);
-    [item.pattern, begins[item.pattern as usize], item.tail, what]
+    [item.pattern, begins[item.pattern as usize], item.checked, what]
 }

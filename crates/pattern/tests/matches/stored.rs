@@ -136,6 +136,15 @@ fn other_files_are_refused_with_their_reasons() {
         .filter(|why| why == "damaged: items of other kinds than the set has")
         .count();
     assert_eq!(refused, 7, "the window alone, and whole patterns of 1 to 6 bytes");
+    // The filter on the grid comes behind the number of slots.
+    let mut other = bytes.clone();
+    for bits in [0, 11, 21, 64] {
+        other[44..48].copy_from_slice(&u32::to_le_bytes(bits));
+        assert_eq!(
+            read(&set(&[a, b]), &other).expect_err("refused").to_string(),
+            "damaged: a number of words that no filter has"
+        );
+    }
     struct Broken;
     impl io::Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
