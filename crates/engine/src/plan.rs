@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use packetloom_nf::flows::By;
+use packetloom_nf::{Form, FunctionSpec};
 
 use crate::Chain;
 use crate::chain::{Device, Origin, PolicyAction, Run};
@@ -29,9 +30,11 @@ impl Plan {
         let is_oracle = chain.settings.run.device == Device::Oracle;
         let spread = chain.layout.spread(&chain.functions);
         let workers = if is_oracle || spread.is_none() { 1 } else { chain.settings.run.workers.get() };
-        // Cores are as good for a chain with state that is fed by one of them.
+        // Texts that functions keep beside the state of flows do not move from one worker to another.
+        let stays = workers > 1 && has_texts(&chain);
         let stateful = match &chain.settings.run.device {
             Device::On(_) => stateful::offloadable(&chain.functions, &chain.layout),
+            Device::Auto if !stays => stateful::offloadable(&chain.functions, &chain.layout),
             _ => 0,
         };
         let is_placed = stateful == 0 && chain.settings.run.device.is_placed();
@@ -82,6 +85,11 @@ impl Plan {
         self.spread
     }
 
+    /// Whether it is the same as another one, with the same rules.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.chain, &other.chain)
+    }
+
     /// Threads that share what is done here for a device: one, unless it has the whole chain, and its rules stay.
     pub(crate) fn feeders(&self) -> usize {
         let functions = &self.chain.functions;
@@ -109,6 +117,15 @@ impl Plan {
         let used = self.chain.layout.definitions.iter();
         used.filter(|used| self.workers > 1 && used.is_shared(self.spread))
     }
+}
+
+/// Whether functions keep texts beside the state of flows.
+fn has_texts(chain: &Chain) -> bool {
+    let has_texts = |function: &Arc<dyn FunctionSpec>| match function.form() {
+        Form::PerFlow(function) => function.has_texts(),
+        Form::Standalone(_) => false,
+    };
+    chain.functions.iter().any(has_texts)
 }
 
 /// How people call what packets are spread by.

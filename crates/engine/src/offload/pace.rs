@@ -1,5 +1,6 @@
 //! How many packets a batch has, and who judges it.
 
+use std::mem;
 use std::time::Duration;
 
 use super::lane::Dispatch;
@@ -111,6 +112,128 @@ impl Router {
         self.device.observe(packets, spent);
         let nanos = away.as_nanos() as f64;
         self.away = Some(self.away.map_or(nanos, |least| nanos.min(least * (1.0 + FORGOTTEN))));
+    }
+}
+
+/// Nanoseconds a flow that a move there and back is taken for, at least: there may be more flows now than at the last one.
+const MOVE: u64 = 300;
+/// Of the time of a run, moves and trials take a part of one in so many.
+const PART: u32 = 25;
+/// Where packets take longer than elsewhere by less than a part of so many, flows stay.
+const NEAR: f64 = 16.0;
+/// The time that measurements are taken over, and those of a trial: what is left out until batches have the size that they come to, what is
+/// measured then, and what it may lose.
+const WINDOW: Duration = Duration::from_millis(2);
+const WARM: Duration = Duration::from_millis(5);
+const MEASURED: Duration = Duration::from_millis(15);
+const LOSS: Duration = Duration::from_millis(20);
+
+/// Whether state of flows is on the device or with the cores, by what earlier batches cost here and there; and by what it costs to
+/// move it, so that all moves and trials together take 1 / [`PART`] of the time at most.
+///
+/// What is compared is time of this machine by the clock, less what it waited for packets: where several threads share the work, here
+/// or there, that is what bounds how many packets can come; their times added up would count those that wait for others or for the device as free.
+#[derive(Clone, Debug, Default)]
+pub struct StateRouter {
+    is_there: bool,
+    /// By the cores, and by the device.
+    costs: [Cost; 2],
+    /// What the last move took, to the cores and to the device.
+    took: [Duration; 2],
+    /// Time so far; what of it went to moves and trials; and what packets took longer here than they would have elsewhere, lately.
+    spent: Duration,
+    lost: Duration,
+    dearer: Duration,
+    window: Window,
+    /// Whether packets came in large batches and left little time, as far as is known.
+    is_worth: bool,
+    trial: Option<Trial>,
+}
+
+/// Batches that were judged one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    packets: u64,
+    batches: u64,
+    /// Time by the clock, and what of it was spent on packets.
+    time: Duration,
+    busy: Duration,
+}
+
+/// The first batches after a move.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trial {
+    is_warm: bool,
+    batches: u64,
+    busy: Duration,
+    lost: Duration,
+}
+
+impl StateRouter {
+    /// Takes note of packets in so many batches that took so long, less the time that was spent waiting for packets.
+    pub fn judged(&mut self, packets: u64, batches: u64, time: Duration, waited: Duration) {
+        let Window { packets: all, batches: of_window, time: whole, busy } = &mut self.window;
+        (*all, *of_window, *whole) = (*all + packets, *of_window + batches, *whole + time);
+        *busy += time.saturating_sub(waited);
+        if *whole < WINDOW || *of_window == 0 {
+            return;
+        }
+        let Window { packets, batches, time, busy } = mem::take(&mut self.window);
+        self.spent += time;
+        self.is_worth = packets >= batches * LEAST as u64 && busy * 2 >= time;
+        let here = usize::from(self.is_there);
+        let elsewhere = self.costs[1 - here];
+        let mut dearer = Duration::ZERO;
+        if elsewhere.batches > 0 {
+            dearer = busy.saturating_sub(Duration::from_nanos((elsewhere.nanos * packets as f64) as u64));
+        }
+        match &mut self.trial {
+            Some(trial) => {
+                (trial.batches, trial.busy) = (trial.batches + batches, trial.busy + busy);
+                trial.lost += dearer;
+                self.lost += dearer;
+                if !trial.is_warm && trial.batches >= TRIALS.into() && trial.busy >= WARM {
+                    *trial = Trial { is_warm: true, lost: trial.lost, ..Trial::default() };
+                    self.costs[here] = Cost::default();
+                    return;
+                }
+            }
+            None if dearer.as_secs_f64() * NEAR > busy.as_secs_f64() => self.dearer += dearer,
+            None => self.dearer /= 2,
+        }
+        if packets > 0 {
+            self.costs[here].observe(packets as usize, busy);
+        }
+    }
+
+    /// Whether state is to move now, that of so many flows at most.
+    pub fn is_to_move(&mut self, flows: u64) -> bool {
+        let moves = self.took.iter().sum::<Duration>().max(Duration::from_nanos(MOVE * flows));
+        if let Some(trial) = self.trial {
+            let is_measured = trial.is_warm && trial.batches >= TRIALS.into() && trial.busy >= MEASURED;
+            if !is_measured && trial.lost < LOSS {
+                return false;
+            }
+            self.trial = None;
+            let [here, elsewhere] = if self.is_there { [1, 0] } else { [0, 1] }.map(|at| self.costs[at]);
+            let is_better = elsewhere.batches == 0 || here.nanos * (1.0 + 1.0 / NEAR) < elsewhere.nanos;
+            return !is_better && (self.is_there || self.is_worth);
+        }
+        let is_idle = self.is_there && !self.is_worth;
+        is_idle || self.is_worth && (self.dearer > moves || (self.lost + moves + LOSS) * PART <= self.spent)
+    }
+
+    /// State has moved, which took so long.
+    pub fn moved(&mut self, is_there: bool, took: Duration) {
+        (self.spent, self.lost) = (self.spent + took, self.lost + took);
+        self.took[usize::from(is_there)] = took;
+        self.is_there = is_there;
+        (self.dearer, self.window, self.trial) = (Duration::ZERO, Window::default(), Some(Trial::default()));
+    }
+
+    /// Forgets what packets cost: another chain judges them.
+    pub fn forget(&mut self) {
+        (self.costs, self.dearer, self.trial) = (Default::default(), Duration::ZERO, None);
     }
 }
 

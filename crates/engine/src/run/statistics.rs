@@ -150,6 +150,11 @@ impl Statistics {
         (batches > 0 && self.pauses.load(Ordering::Relaxed) == 0).then_some(batches)
     }
 
+    /// Batches that the run is done with so far.
+    pub(super) fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
     /// Something begins that may take long.
     pub(super) fn pause(self: &Arc<Self>) -> Pause {
         self.pauses.fetch_add(1, Ordering::Relaxed);
