@@ -146,8 +146,13 @@ impl Plan {
         if !device.is_placed() {
             return format!("{device}, batches of {batch}");
         }
-        let why = stateful::why_on_cores(functions, self.on_device());
-        let why = why.filter(|_| matches!(device, Device::On(_)));
+        let why = match device {
+            Device::Auto if self.workers > 1 && has_texts(&self.chain) => {
+                Some("what a function keeps of flows as text stays with its worker")
+            }
+            Device::Auto if self.stateful == 0 => None,
+            _ => stateful::why_on_cores(functions, self.on_device()),
+        };
         let why = why.map_or_else(String::new, |why| format!(", since {why}"));
         if self.on_device() == 0 {
             return format!(
@@ -180,6 +185,7 @@ impl Plan {
         }
         if *device == Device::Auto {
             text += "; cores where they are better, or where there is no GPU";
+            text += if self.stateful > 0 { "; flows move between both" } else { "" };
         }
         text
     }
@@ -229,12 +235,14 @@ impl fmt::Display for Plan {
         writeln!(f, "device    {}", self.placement())?;
         let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();
+        let moves = settings.run.device == Device::Auto && self.stateful > 0;
+        let feeds = self.on_device() > 0 && !moves;
         let spread = match (self.workers, per_flow) {
-            _ if self.on_device() > 0 && self.feeders() > 1 => format!(
+            _ if feeds && self.feeders() > 1 => format!(
                 "{} workers feed the device and take what comes back: results as of a loop over packets",
                 self.feeders()
             ),
-            _ if self.on_device() > 0 => {
+            _ if feeds => {
                 "1 worker feeds the device and takes what comes back: results as of a loop over packets"
                     .into()
             }
@@ -264,6 +272,10 @@ impl fmt::Display for Plan {
                 self.workers
             ),
         };
-        write!(f, "workers   {spread}")
+        write!(f, "workers   {spread}")?;
+        if moves {
+            write!(f, "; on the GPU {} to feed it, results as of a loop over packets", self.feeders())?;
+        }
+        Ok(())
     }
 }

@@ -437,7 +437,8 @@ impl Runner {
     ) -> Result<(), Error> {
         let at = intake.position();
         let until = lifecycle.between_batches(at, self, outlet, &mut || intake.report())?;
-        intake.until = [until, self.moves.until()].into_iter().flatten().min();
+        let moves = self.moves.until().filter(|_| self.has_moves());
+        intake.until = [until, moves].into_iter().flatten().min();
         self.moves.pass(intake);
         self.tell(lifecycle);
         Ok(())
@@ -919,7 +920,7 @@ impl lifecycle::Runner for Runner {
             stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &before);
         }
         // Where packets come meanwhile, they are judged here until the device has taken the chain.
-        let waits = !self.goes_on && !self.is_auto;
+        let waits = !self.goes_on && !(self.is_auto && plan.stateful() > 0);
         for (unit, error) in self.begin(plan, state, waits) {
             self.fail(unit, &error);
         }

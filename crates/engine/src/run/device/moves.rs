@@ -42,14 +42,18 @@ impl Moves {
         self.seen = (Instant::now(), intake.received, intake.statistics.batches());
     }
 
-    /// Whether state is to move, that of so many flows at most. Of the time since the last look, some was spent on waiting for packets.
-    fn is_due(&mut self, intake: &Intake<'_>, rested: Duration, flows: u64) -> bool {
+    /// Takes note of what was judged since the last look, of which time some was spent on waiting for packets.
+    fn observe(&mut self, intake: &Intake<'_>, rested: Duration) {
         let (at, packets, batches) = self.seen;
         self.pass(intake);
         let (now, received, judged) = self.seen;
         self.router.judged(received - packets, judged - batches, now - at, rested);
+    }
+
+    /// Whether state is to move, that of so many flows at most.
+    fn is_due(&mut self, intake: &Intake<'_>, flows: u64) -> bool {
         match self.until() {
-            Some(until) => received >= until,
+            Some(until) => intake.received >= until,
             None => self.router.is_to_move(flows),
         }
     }
@@ -80,9 +84,9 @@ impl Runner {
 
     /// Whether the cores are to go on with the flows of the devices: since none has them, or since that is better.
     pub(super) fn leaves_devices(&mut self, intake: &Intake<'_>, rested: Duration) -> bool {
+        self.moves.observe(intake, rested);
         let flows = self.flows(intake);
-        let is_due = self.moves.is_due(intake, rested, flows);
-        is_due || !self.units().any(|unit| unit.judge().is_some())
+        !self.units().any(|unit| unit.judge().is_some()) || self.moves.is_due(intake, flows)
     }
 
     /// Has all cores judge packets, as without a device, until devices are to go on with the flows, or there is another chain; what all of them
@@ -117,11 +121,12 @@ impl Runner {
             self.units().for_each(|unit| unit.supervisor.tend());
             self.tell(lifecycle);
             let rested = mem::take(&mut intake.rested);
-            let flows = self.flows(intake);
+            self.moves.observe(intake, rested);
             // While it is looked for packets all the time nobody knows how many more could come.
             let is_known = !(intake.spins && intake.source.now().is_some());
-            let is_due = self.moves.is_due(intake, rested, flows) && is_known;
-            is_due && self.units().any(|unit| unit.supervisor.ready().is_some())
+            let flows = self.flows(intake);
+            let is_ready = self.units().any(|unit| unit.supervisor.ready().is_some());
+            is_ready && is_known && self.moves.is_due(intake, flows)
         };
         let stay = Stay { is_over: &mut is_over, until };
         let left = workers::run_until(lifecycle, intake, outlet, begin, Some(stay))?;
