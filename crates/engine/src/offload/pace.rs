@@ -410,7 +410,10 @@ mod tests {
         while done < packets {
             let nanos = cost(is_there, done) * size as f64;
             total += nanos;
-            [false, true].into_iter().zip(&mut alone).for_each(|(at, sum)| *sum += cost(at, done) * size as f64);
+            [false, true]
+                .into_iter()
+                .zip(&mut alone)
+                .for_each(|(at, sum)| *sum += cost(at, done) * size as f64);
             router.judged(size, 1, Duration::from_nanos(nanos as u64), Duration::ZERO);
             done += size;
             size = (size * 2).min(MOST as u64);

@@ -22,7 +22,7 @@ use super::lifecycle::{ChainSwap, Lifecycle, Runner};
 use super::listing::{Scan, Scanned};
 use super::reader::{Partition, Read, Reader, Scheme};
 use super::slot::{Slot, Stage};
-use super::statistics::{TurnClock, WorkerTime};
+use super::statistics::{Pause, TurnClock, WorkerTime};
 use super::{Intake, Outlet};
 use crate::bell::Bell;
 use crate::outcome::TopFlows;
@@ -63,6 +63,7 @@ struct Run<'r, 'i> {
     bell: Bell,
     /// What workers do with their time.
     times: Arc<[WorkerTime]>,
+    workers: usize,
     /// Whether somebody may be waiting for verdicts.
     live: bool,
     /// Whether packets come by interfaces, and whether workers stay awake while none does.
@@ -103,8 +104,9 @@ struct Desk<'d, 'p, 'a, 'o, 's> {
 pub(super) struct Handover {
     pub(super) pipelines: Vec<Pipeline>,
     pub(super) state: State,
-    /// Since when packets wait.
+    /// Since when packets wait, for which nobody takes it that the run hangs.
     pub(super) since: Instant,
+    pub(super) pause: Pause,
 }
 
 /// When workers leave a run to others, who also go over to the next chain in their place.
@@ -141,7 +143,8 @@ pub(super) fn run(
     outlet: &mut Outlet<'_>,
 ) -> Result<WorkerReport, Error> {
     let state = lifecycle.restored().unwrap_or_default();
-    let begin = Handover { pipelines: Vec::new(), state, since: Instant::now() };
+    let pause = intake.statistics.pause();
+    let begin = Handover { pipelines: Vec::new(), state, since: Instant::now(), pause };
     match run_until(lifecycle, intake, outlet, begin, None)? {
         Left::Nothing(report) => Ok(report),
         Left::Flows(..) => unreachable!("nobody goes on"),
@@ -190,6 +193,7 @@ pub(super) fn run_until(
         is_over: AtomicBool::new(false),
         bell: Bell::default(),
         times: outlet.statistics.begin_workers(workers),
+        workers,
         live,
         by_interfaces,
         spins,
@@ -198,7 +202,7 @@ pub(super) fn run_until(
     };
     let mut desk = Desk { lifecycle, outlet, shared, begun, size, stay, has_left: false, next: None };
     run.restore(&desk.shared, &begin.state)?;
-    drop(begin.state);
+    drop((begin.state, begin.pause));
     desk.between_batches(&run)?;
     let state = thread::scope(|scope| {
         let (give, take) = bounded(PENDING * workers);
@@ -224,14 +228,16 @@ pub(super) fn run_until(
         result
     })?;
     let since = Instant::now();
-    let Desk { lifecycle, mut shared, has_left, next, .. } = desk;
+    let Desk { lifecycle, outlet, mut shared, has_left, next, .. } = desk;
+    let pause = outlet.statistics.pause();
     let mut all = All { run: &run, shared: &mut shared, size, next: None, is_alone: true };
     if !has_left {
         return Ok(Left::Nothing(WorkerReport { state, ..all.counted(lifecycle.chain())? }));
     }
     let state = if next.is_some() { State::default() } else { all.save(lifecycle.chain())? };
-    let pipelines = run.pipelines.into_iter().map(|pipeline| pipeline.into_inner().map_err(|_| Error::Worker));
-    Ok(Left::Flows(Handover { pipelines: pipelines.collect::<Result<_, _>>()?, state, since }, next))
+    let pipelines =
+        run.pipelines.into_iter().map(|pipeline| pipeline.into_inner().map_err(|_| Error::Worker));
+    Ok(Left::Flows(Handover { pipelines: pipelines.collect::<Result<_, _>>()?, state, since, pause }, next))
 }
 
 /// How a plan's batches are judged.
@@ -509,7 +515,7 @@ impl Run<'_, '_> {
     /// Gives each worker the flows whose packets it gets.
     fn restore(&self, shared: &Shared, state: &State) -> Result<(), Error> {
         let partition = lock(&self.reader)?.scheme.partition;
-        for (number, pipeline) in self.pipelines.iter().enumerate().take(self.times.len()) {
+        for (number, pipeline) in self.pipelines.iter().enumerate().take(self.workers) {
             let mut pipeline = lock(pipeline)?;
             let Some(partition) = partition else {
                 pipeline.restore(state);
@@ -567,9 +573,8 @@ impl Desk<'_, '_, '_, '_, '_> {
         let stays_until = self.stay.as_ref().and_then(|stay| stay.until);
         let mut reader = lock(&run.reader)?;
         reader.intake.until = [until, stays_until].into_iter().flatten().min();
-        self.has_left = self.next.is_some()
-            || reader.is_leaving
-            || stays_until.is_some_and(|until| until <= at.received);
+        self.has_left =
+            self.next.is_some() || reader.is_leaving || stays_until.is_some_and(|until| until <= at.received);
         if self.has_left {
             run.batches.store(reader.next, Ordering::Release);
         }
@@ -583,8 +588,7 @@ impl Desk<'_, '_, '_, '_, '_> {
 
     /// The state at the end, where it is wanted.
     fn last_state(&mut self, run: &Run<'_, '_>) -> Result<Option<State>, Error> {
-        let mut all =
-            All { run, shared: &mut self.shared, size: self.size, next: None, is_alone: true };
+        let mut all = All { run, shared: &mut self.shared, size: self.size, next: None, is_alone: true };
         let at = lock(&run.reader)?.intake.position();
         self.lifecycle.last_state(at, &mut all)
     }

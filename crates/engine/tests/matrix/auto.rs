@@ -7,8 +7,7 @@ fn kinds() -> Vec<(String, String, usize)> {
     let one = all_kinds().into_iter().map(|(chain, next, _)| (chain, next, 1));
     let several = several::kinds().into_iter().map(|(chain, next, _)| (chain, next, WORKERS));
     let counters = "[[chain]]\nnf = \"counter\"\n";
-    let shared =
-        (format!("{SMALL}{COUNTER}{counters}"), format!("{SMALL}{COUNTER}{ACL}{counters}"), WORKERS);
+    let shared = (format!("{SMALL}{COUNTER}{counters}"), format!("{SMALL}{COUNTER}{ACL}{counters}"), WORKERS);
     one.chain(several).chain([shared]).collect()
 }
 
@@ -42,7 +41,8 @@ fn flows_move() {
             let settings = settings_for(workers);
             let is_stateful = plan(&chain, &settings).stateful() > 0;
             let many = if device.description().lanes > 1 { 331 } else { 97 };
-            for (every, is_stream) in [(many, false), (packets / 3, false), (1_000, true), (u64::MAX / 2, false)]
+            for (every, is_stream) in
+                [(many, false), (packets / 3, false), (1_000, true), (u64::MAX / 2, false)]
             {
                 let how = How { is_stream, ..moving(&device, &settings, every) };
                 let (found, shares, notices) = results(&chain, &capture, how);
@@ -108,7 +108,10 @@ fn chains_become_others_wherever_flows_are() {
             let how = How { saves: true, reloads: reloads.clone(), ..moving(&device, &settings, every) };
             let (found, outcome, notices) = all_results(first, &capture, how);
             assert_eq!(found.summary, expected.summary, "{every} {settings}\n{first}\n{reloads:#?}");
-            assert!(found == expected, "{every} {settings}: other records, log or packets\n{first}\n{reloads:#?}");
+            assert!(
+                found == expected,
+                "{every} {settings}: other records, log or packets\n{first}\n{reloads:#?}"
+            );
             assert_eq!(outcome.state, fast.state, "{every} {settings}\n{first}\n{reloads:#?}");
             assert_eq!(notices, said, "{settings}\n{first}\n{reloads:#?}");
             let shares = outcome.shares.expect("a device was used");
@@ -186,7 +189,13 @@ fn rules_change_wherever_flows_are() {
                 assert!(found == expected, "{every} {settings}\n{chain}\n{changes}");
                 check_moves(shares, packets, every, true);
             }
-            let due = |number: usize| (at[number], ["add first deny tcp from any to any port 443 id no-tls\ncommit\n", "delete no-tls\ncommit\n"][number].to_owned());
+            let due = |number: usize| {
+                (
+                    at[number],
+                    ["add first deny tcp from any to any port 443 id no-tls\n", "delete no-tls\n"][number]
+                        .to_owned(),
+                )
+            };
             let transactions = || Transactions::new(vec![due(0), due(1)]);
             let how = How { settings: ORACLE, transactions: Some(transactions()), ..How::default() };
             let (expected, _, _) = results(&chain, &capture, how);
@@ -226,7 +235,8 @@ fn devices_fail_where_flows_come() {
                 }
             };
             let every = packets / 12;
-            let how = How { each: Some(Box::new(each)), ..moving(&device.with_faults(&faults), &settings, every) };
+            let how =
+                How { each: Some(Box::new(each)), ..moving(&device.with_faults(&faults), &settings, every) };
             let (found, shares, notices) = results(&chain, &capture, how);
             let shares = shares.expect("a device was used");
             eprintln!("{settings}: {shares:?}, {notices:?}");
@@ -252,7 +262,8 @@ fn no_packet_is_lost_in_many() {
         return;
     }
     for device in devices() {
-        let is_fast = device.description().lanes > 1 && device.description().id != packetloom_device::Id::Host;
+        let is_fast =
+            device.description().lanes > 1 && device.description().id != packetloom_device::Id::Host;
         let all = if is_fast { SWEPT } else { SWEPT_SLOWLY };
         let whole = format!("{SMALL}{ACL}{COUNTER}{UNCOUNTED}");
         let exact = [(format!("{whole}{CORES_METER}"), 1), (whole, WORKERS)];
@@ -279,11 +290,8 @@ fn no_packet_is_lost_in_many() {
                     }
                 };
                 let how = moving(&device.with_faults(&faults), &settings, packets / 40);
-                let how = How {
-                    each: Some(Box::new(each)),
-                    move_every: how.move_every.filter(|_| is_auto),
-                    ..how
-                };
+                let how =
+                    How { each: Some(Box::new(each)), move_every: how.move_every.filter(|_| is_auto), ..how };
                 let (mut found, shares, notices) = results(chain, &capture, how);
                 let shares = shares.expect("a device was used");
                 assert_eq!(shares.device + shares.here, packets, "{settings}\n{chain}");
@@ -303,7 +311,7 @@ fn no_packet_is_lost_in_many() {
                 }
                 judged += packets;
                 failed += shares.faults;
-                back += notices.iter().filter(|said| said.ends_with("is back")).count();
+                back += notices.iter().filter(|said| said.ends_with("is back")).count() as u64;
             }
         }
         let id = device.description().id;

@@ -106,7 +106,7 @@ impl Runner {
                 waited.filter_map(|(unit, of)| Some((unit, of.supervisor.wait().err()?))).collect();
             failed.iter().for_each(|(unit, error)| self.fail(*unit, error));
         }
-        let begin = self.leave_devices()?;
+        let begin = self.leave_devices(intake)?;
         intake.rules_until = None;
         let until = self.moves.until();
         let mut is_over = |intake: &mut Intake<'_>, lifecycle: &mut Lifecycle<'_, '_>| {
@@ -143,8 +143,8 @@ impl Runner {
     }
 
     /// Hands over all flows, and what was counted.
-    fn leave_devices(&mut self) -> Result<Handover, Error> {
-        let since = Instant::now();
+    fn leave_devices(&mut self, intake: &Intake<'_>) -> Result<Handover, Error> {
+        let (since, pause) = (Instant::now(), intake.statistics.pause());
         let is_there = self.units().any(|unit| unit.is_there);
         self.moves.since = is_there.then_some(since);
         let plan = self.plan.clone();
@@ -158,12 +158,12 @@ impl Runner {
         }
         let pipelines = mem::take(&mut self.stages).into_iter();
         let pipelines = pipelines.map(|stages| stages.into_inner().unwrap_or_else(PoisonError::into_inner));
-        Ok(Handover { pipelines: pipelines.collect(), state, since })
+        Ok(Handover { pipelines: pipelines.collect(), state, since, pause })
     }
 
     /// Has devices go on with flows that are handed over, as far as they are ready.
     fn go_on_there(&mut self, handover: Handover, intake: &Intake<'_>) {
-        let Handover { pipelines, mut state, since } = handover;
+        let Handover { pipelines, mut state, since, pause: _pause } = handover;
         let same: Vec<_> = (0..self.plan.chain().functions.len()).map(Before::Same).collect();
         let next = stages(&self.plan, &self.crew, self.room).into_iter();
         let pipelines = pipelines.into_iter().zip(next).map(|(mut before, next)| {
