@@ -256,6 +256,18 @@ fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
     mutex.lock().map_err(|_| Error::Worker)
 }
 
+/// Does something with each worker's, in a thread for each.
+fn each_of<I: Send, T: Send>(
+    all: impl Iterator<Item = I>,
+    work: impl Fn(I) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    thread::scope(|scope| {
+        let work = &work;
+        let all: Vec<_> = all.map(|one| scope.spawn(move || work(one))).collect();
+        all.into_iter().map(|one| one.join().map_err(|_| Error::Worker)?).collect()
+    })
+}
+
 impl Run<'_, '_> {
     fn slot(&self, number: u64) -> &Slot {
         &self.slots[(number % self.slots.len() as u64) as usize]
@@ -348,7 +360,10 @@ impl Run<'_, '_> {
         let mut more = true;
         while more {
             more = !self.is_kept.load(Ordering::Relaxed) && pipeline.drain();
-            desk.outlet.write_pending(&mut pipeline)?;
+            // They were written before functions became those of another chain.
+            if desk.next.is_none() {
+                desk.outlet.write_pending(&mut pipeline)?;
+            }
             // Others hand over theirs meanwhile.
             for (function, mut lines) in records.try_iter() {
                 desk.outlet.write_records(function, &mut lines)?;
@@ -515,11 +530,11 @@ impl Run<'_, '_> {
     /// Gives each worker the flows whose packets it gets.
     fn restore(&self, shared: &Shared, state: &State) -> Result<(), Error> {
         let partition = lock(&self.reader)?.scheme.partition;
-        for (number, pipeline) in self.pipelines.iter().enumerate().take(self.workers) {
+        let restore = |(number, pipeline): (usize, &Mutex<Pipeline>)| {
             let mut pipeline = lock(pipeline)?;
             let Some(partition) = partition else {
                 pipeline.restore(state);
-                continue;
+                return Ok(());
             };
             let is_own = |held: &Held, key: &[u64]| {
                 // Where packets are partitioned by something else the tables are shared.
@@ -531,7 +546,9 @@ impl Run<'_, '_> {
                 share.definitions.iter_mut().for_each(|held| held.counts = Counts::default());
             }
             pipeline.restore(&share);
-        }
+            Ok(())
+        };
+        each_of(self.pipelines.iter().enumerate().take(self.workers), restore)?;
         shared.restore(state)
     }
 }
@@ -609,8 +626,9 @@ impl Runner for All<'_, '_, '_> {
     fn save(&mut self, chain: &Chain) -> Result<State, Error> {
         let definitions = &chain.layout.definitions;
         let mut held: Vec<_> = definitions.iter().map(|_| Saved::default()).collect();
-        for pipeline in &self.run.pipelines {
-            held.iter_mut().zip(lock(pipeline)?.save(chain)).for_each(|(held, own)| held.add(own));
+        let save = |pipeline: &Mutex<Pipeline>| Ok(lock(pipeline)?.save(chain).collect::<Vec<_>>());
+        for saved in each_of(self.run.pipelines.iter(), save)? {
+            held.iter_mut().zip(saved).for_each(|(held, own)| held.add(own));
         }
         let mut state = State::of(&chain.functions, &chain.layout, held);
         self.shared.save(&mut state)?;
@@ -626,15 +644,10 @@ impl Runner for All<'_, '_, '_> {
             shared.each_entry(definition, worker, |entry| scan.see(entry, &mut scanned))?;
             Ok::<_, Error>(scanned)
         };
-        thread::scope(|scope| {
-            let others = 1..run.pipelines.len();
-            let others: Vec<_> = others.map(|worker| scope.spawn(move || list(worker))).collect();
-            let mut scanned = list(0)?;
-            for other in others {
-                scan.merge(&mut scanned, other.join().map_err(|_| Error::Worker)??);
-            }
-            Ok(scanned)
-        })
+        let mut listed = each_of(0..run.pipelines.len(), list)?.into_iter();
+        let mut scanned = listed.next().ok_or(Error::Worker)?;
+        listed.for_each(|other| scan.merge(&mut scanned, other));
+        Ok(scanned)
     }
 
     fn remove(&mut self, _chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error> {

@@ -182,7 +182,8 @@ fn rules_change_wherever_flows_are() {
             let how = How { settings: ORACLE, changes: Some(&changes), ..How::default() };
             let (expected, _, _) = results(&chain, &capture, how);
             let settings = settings_for(workers);
-            for every in [97, 50 + below.next(packets / 2)] {
+            // A file of changes is for one worker.
+            for every in [97, 50 + below.next(packets / 2)].into_iter().filter(|_| workers == 1) {
                 let how = How { changes: Some(&changes), ..moving(&device, &settings, every) };
                 let (found, shares, _) = results(&chain, &capture, how);
                 assert_eq!(found.summary, expected.summary, "{every} {settings}\n{chain}\n{changes}");
