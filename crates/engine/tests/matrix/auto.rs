@@ -2,12 +2,15 @@
 
 use super::*;
 
+/// One by 5-tuple.
+const COUNTERS: &str = "[[chain]]\nnf = \"counter\"\n";
+
 /// All kinds for one worker, and those for several that share no tables but for totals; next to each what it becomes in a reload.
 fn kinds() -> Vec<(String, String, usize)> {
     let one = all_kinds().into_iter().map(|(chain, next, _)| (chain, next, 1));
     let several = several::kinds().into_iter().map(|(chain, next, _)| (chain, next, WORKERS));
     let counters = "[[chain]]\nnf = \"counter\"\n";
-    let shared = (format!("{SMALL}{COUNTER}{counters}"), format!("{SMALL}{COUNTER}{ACL}{counters}"), WORKERS);
+    let shared = (format!("{SMALL}{COUNTER}{COUNTERS}"), format!("{SMALL}{COUNTER}{ACL}{COUNTERS}"), WORKERS);
     one.chain(several).chain([shared]).collect()
 }
 
@@ -23,8 +26,9 @@ fn moving<'a>(device: &Device, settings: &'a str, every: u64) -> How<'a> {
 fn check_moves(shares: Option<Shares>, packets: u64, every: u64, is_stateful: bool) {
     let shares = shares.expect("a device was used");
     assert_eq!((shares.device + shares.here, shares.faults), (packets, 0));
-    let moves = if is_stateful { packets / every } else { 0 };
-    assert_eq!(shares.moves, moves, "every {every}: {shares:?}");
+    // Whether there are more packets is not always known when it is time for a move.
+    let moves = if is_stateful { (packets - 1) / every..=packets / every } else { 0..=0 };
+    assert!(moves.contains(&shares.moves), "every {every}: {shares:?}");
     if is_stateful && packets > every {
         assert!(shares.device > 0 && shares.here > 0, "{shares:?}");
     }
@@ -65,7 +69,7 @@ fn flows_move_where_that_is_better() {
     const PACKETS: u64 = 96_000;
     let capture = capture_of(PACKETS, 50);
     for workers in [1, WORKERS] {
-        let chain = format!("{SMALL}[[chain]]\nnf = \"counter\"\n{LIMITER}");
+        let chain = format!("{SMALL}{COUNTERS}{LIMITER}");
         let settings = format!("device = \"auto\"\nworkers = {workers}\nbatch = 64");
         let expected = oracle(&chain, &capture);
         for device in devices() {
@@ -123,11 +127,12 @@ fn chains_become_others_wherever_flows_are() {
         }
         let [acls, states, both] = super::kinds().map(|(chain, _)| chain);
         check(&both, &[&acls, METER, &states, &both, &acls], 1);
-        // Of more and of fewer workers, since tables cannot be shared.
-        let rewriting = format!("{SMALL}{ACL}{METER}");
-        let several: Vec<_> = all.iter().filter(|(_, _, workers)| *workers > 1).collect();
-        let [acls, both] = [3, 5].map(|kind| &*several[kind].0);
-        check(acls, &[both, &rewriting, acls, both], WORKERS);
+        // Of more workers and of fewer, since tables cannot be shared.
+        let more = format!("{SMALL}{COUNTERS}{METER}");
+        let workers = [&more, &states].map(|chain| plan(chain, &settings_for(WORKERS)).workers());
+        assert_eq!(workers, [WORKERS, 1]);
+        check(&more, &[&states, &more, &states], WORKERS);
+        check(&states, &[&more, &states], WORKERS);
     }
 }
 
@@ -162,14 +167,13 @@ fn state_is_saved_and_restored_wherever_flows_are() {
 #[test]
 fn rules_change_wherever_flows_are() {
     let logging = format!("{ACL}log = \"log\"\nlog_rate = \"unlimited\"\n");
-    let counter = "[[chain]]\nnf = \"counter\"\n";
     let mut below = Below(33);
     for device in devices() {
         let packets = packets_for(&device);
         let capture = capture_of(packets, 53);
         for (chain, workers) in [
             (format!("{SMALL}{COUNTER}{logging}{LIMITER}{METER}"), 1),
-            (format!("{SMALL}{logging}{counter}{LIMITER}"), WORKERS),
+            (format!("{SMALL}{logging}{COUNTERS}{LIMITER}"), WORKERS),
         ] {
             let mut at = [(); 3].map(|()| below.next(packets));
             at.sort_unstable();
@@ -253,7 +257,7 @@ fn devices_fail_where_flows_come() {
 
 /// Packets of a sweep in all: of a GPU, and of what is slower.
 const SWEPT: u64 = 10_000_000;
-const SWEPT_SLOWLY: u64 = 400_000;
+const SWEPT_SLOWLY: u64 = 200_000;
 
 /// A device fails at any call, again and again, in every kind of chain that it has alone or in turns with the cores: each packet is judged once, and
 /// it comes back. What does not depend on its state is as if nothing had failed.
@@ -271,14 +275,14 @@ fn no_packet_is_lost_in_many() {
         let others = kinds().into_iter().map(|(chain, _, workers)| (chain, workers));
         let chains: Vec<_> = exact.into_iter().chain(others).collect();
         let packets = all / (2 * chains.len() as u64);
-        let [mut judged, mut failed, mut back] = [0; 3];
+        let [mut judged, mut there, mut failed, mut back] = [0; 4];
         for (number, (chain, workers)) in chains.iter().enumerate() {
             let capture = capture_of(packets, 60 + number as u64);
             let mut expected = oracle(chain, &capture);
             for is_auto in [false, true] {
                 let settings = match is_auto {
-                    true => settings_for(*workers),
-                    false => format!("{}\nmax_latency = \"20ms\"", super::settings_for(&device, *workers)),
+                    true => settings_for(*workers).replace("20ms", "1us"),
+                    false => format!("{}\nmax_latency = \"1us\"", super::settings_for(&device, *workers)),
                 };
                 let faults = Faults::new();
                 let mut away = Away::new(&faults);
@@ -301,7 +305,6 @@ fn no_packet_is_lost_in_many() {
                 let passed = found.summary["passed"].as_u64().expect("a number");
                 assert_eq!(found.summary["received"], packets, "{settings}\n{chain}");
                 assert_eq!(passed + dropped, packets, "{settings}\n{chain}");
-                assert!(shares.device > 0 && shares.here > 0, "{shares:?} {settings}\n{chain}");
                 if number < 2 {
                     for results in [&mut found, &mut expected] {
                         results.summary["functions"][1].take();
@@ -311,12 +314,14 @@ fn no_packet_is_lost_in_many() {
                     assert!(found == expected, "{settings}: other records, log or packets\n{chain}");
                 }
                 judged += packets;
+                there += shares.device;
                 failed += shares.faults;
                 back += notices.iter().filter(|said| said.ends_with("is back")).count() as u64;
             }
         }
         let id = device.description().id;
-        eprintln!("{id}: {judged} packets, {failed} failures, {back} times back");
-        assert!(failed > 0 && back > 0, "{id}: {failed} failures, {back} times back");
+        let what = format!("{id}: {there} of {judged} packets, {failed} failures, {back} times back");
+        eprintln!("{what}");
+        assert!(there > 0 && there < judged && failed > 0 && back > 0, "{what}");
     }
 }

@@ -920,7 +920,8 @@ impl lifecycle::Runner for Runner {
             stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &before);
         }
         // Where packets come meanwhile, they are judged here until the device has taken the chain.
-        let waits = !self.goes_on && !(self.is_auto && plan.stateful() > 0);
+        let moves = self.is_auto && plan.stateful() > 0;
+        let waits = !self.goes_on && !moves;
         for (unit, error) in self.begin(plan, state, waits) {
             self.fail(unit, &error);
         }
