@@ -9,15 +9,22 @@ use crate::{Device, Entry, Error, Parameter, Program};
 pub type u32x4 = [u32; 4];
 
 impl Device {
-    /// Compares sizes of structs, and where each field lies, with those that the device's compiler has.
+    /// Compares sizes of structs and of those in them, and where each field lies, with those that the device's compiler has.
     ///
     /// # Errors
     /// [`Error::Misuse`] for the first that differs, or what the device says.
     pub fn check_layouts(&self, layouts: &[Layout]) -> Result<(), Error> {
+        let mut layouts = layouts.to_vec();
         let mut source = Layout::declare(layouts.iter().copied());
+        // And those in them.
+        let mut next = 0;
+        while let Some(layout) = layouts.get(next) {
+            layouts.extend(layout.fields.iter().map(|field| *field.of).filter(|of| !of.fields.is_empty()));
+            next += 1;
+        }
         source += "KERNEL void measure(GLOBAL u64 *out) {\n";
         let mut expected = Vec::new();
-        for &Layout { name, size, fields, .. } in layouts {
+        for &Layout { name, size, fields, .. } in &layouts {
             let mut say = |what: String, is: usize| {
                 source += &format!("  out[{}] = {what};\n", expected.len());
                 expected.push((what, is as u64));

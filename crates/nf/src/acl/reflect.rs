@@ -170,10 +170,7 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        if counted.is_empty() {
-            return;
-        }
-        let &Admitted { connections, packets, bytes, related } = flows::counted(counted).0;
+        let Admitted { connections, packets, bytes, related } = flows::counted(counted).0;
         let own = &mut self.judge.report.admitted;
         own.connections += connections;
         own.packets += packets;

@@ -153,9 +153,10 @@ impl FlowFunction for BalancerCpu {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        let (&BalancerTotals { others }, counted) = flows::counted(counted);
+        let (BalancerTotals { others }, counted) = flows::counted(counted);
         self.others += others;
-        let (loads, returned) = counted.split_at(state_words::<Load>() * self.targets.len());
+        let loads = state_words::<Load>() * self.targets.len();
+        let (loads, returned) = counted.split_at_checked(loads).unwrap_or_default();
         let own = self.returning.iter_mut().flat_map(|returning| returning.returned.as_flattened_mut());
         own.zip(returned).for_each(|(own, returned)| *own += returned);
         let own = self.targets.iter_mut().zip(&mut self.opened);

@@ -78,7 +78,7 @@ impl FlowFunction for ConntrackCpu {
         let own = self.report.packets.as_flattened_mut().iter_mut();
         let own = own.chain(&mut self.opened).chain(&mut self.entered);
         let kinds = kinds.iter().flat_map(|kind| kind.words());
-        let counted = kinds.chain(opened.iter().copied()).chain(entered.iter().copied());
+        let counted = kinds.chain(opened).chain(entered);
         own.zip(counted).for_each(|(own, counted)| *own += counted);
     }
 

@@ -41,7 +41,7 @@ impl FlowFunction for CounterCpu {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        let &Tally { packets, bytes } = flows::counted(counted).0;
+        let Tally { packets, bytes } = flows::counted(counted).0;
         self.all.packets += packets;
         self.all.bytes += bytes;
     }

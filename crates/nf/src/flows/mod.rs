@@ -342,10 +342,12 @@ packetloom_memory::layout! {
     }
 }
 
-/// What a step counted by name, or by an index, in front of words; and the words behind it.
-pub(crate) fn counted<T: Pod>(words: &[u64]) -> (&T, &[u64]) {
-    let (own, behind) = words.split_at(size_of::<T>() / size_of::<u64>());
-    (bytemuck::from_bytes(bytemuck::cast_slice(own)), behind)
+/// What a step counted by name, or by an index, in front of words, and the words behind it; nothing where no device had it.
+pub(crate) fn counted<T: Pod>(words: &[u64]) -> (T, &[u64]) {
+    match words.split_at_checked(size_of::<T>() / size_of::<u64>()) {
+        Some((own, behind)) => (*bytemuck::from_bytes(bytemuck::cast_slice(own)), behind),
+        None => (T::zeroed(), &[]),
+    }
 }
 
 impl Deref for DeviceKernel {
@@ -382,10 +384,14 @@ impl DeviceKernel {
         [words_in(self.totals), self.more.iter().map(|&(layout, rows)| words_in(Some(layout)) * rows).sum()]
     }
 
-    /// Words of 64 bits of its summary, if it has one.
+    /// Words of 64 bits of its summary, if packets are summarized.
     pub fn summary_words(&self) -> Option<usize> {
+        matches!(self.flow_group, FlowGroup::Summarized(_)).then(|| words_in(self.summary()))
+    }
+
+    fn summary(&self) -> Option<Layout> {
         match self.flow_group {
-            FlowGroup::Summarized(summary) => Some(words_in(summary)),
+            FlowGroup::Summarized(summary) => summary,
             FlowGroup::Own | FlowGroup::Serial => None,
         }
     }
@@ -397,26 +403,18 @@ impl DeviceKernel {
 
     /// Those of them that are words of 64 bits: state, summary, what it counts.
     pub fn word_layouts(&self) -> impl Iterator<Item = Layout> {
-        let summary = match self.flow_group {
-            FlowGroup::Summarized(summary) => summary,
-            FlowGroup::Own | FlowGroup::Serial => None,
-        };
         let more = self.more.iter().map(|&(layout, _)| layout);
-        [self.state, self.totals, summary].into_iter().flatten().chain(more)
+        [self.state, self.totals, self.summary()].into_iter().flatten().chain(more)
     }
 
     /// The names by which its text has them: `NAME_State`, `NAME_Parameters`, `NAME_Totals`, `NAME_More`, `NAME_Summary`.
     pub fn types(&self) -> String {
-        let summary = match self.flow_group {
-            FlowGroup::Summarized(summary) => summary,
-            FlowGroup::Own | FlowGroup::Serial => None,
-        };
         let types = [
             ("State", self.state, "u64"),
             ("Parameters", self.parameters.layouts.first().copied(), "u32"),
             ("Totals", self.totals, "u64"),
             ("More", self.more.first().map(|&(layout, _)| layout), "u64"),
-            ("Summary", summary, "u64"),
+            ("Summary", self.summary(), "u64"),
         ];
         let own = self.name;
         let types = types.map(|(what, layout, otherwise)| {
@@ -788,5 +786,57 @@ impl Beginnings {
     #[inline]
     pub fn contains(&self, frame: u32) -> bool {
         self.0.get(frame as usize).is_some_and(|&begins| begins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    packetloom_memory::layout! {
+        #[derive(Clone, Copy, NoUninit)]
+        struct Head {
+            first: u32,
+            note: u32,
+            rows: u32,
+        }
+    }
+
+    #[test]
+    fn rows_of_parameters_stand_where_the_head_says() {
+        let parameters = Parameters::with_rows(|rows| Head {
+            first: rows.add(&[7u32, 8, 9]),
+            note: 0,
+            rows: rows.add(&[0x1_0000_0002u64]),
+        });
+        // Words of 64 bits begin at even places.
+        assert_eq!(parameters.words(), [4, 0, 8, 0, 7, 8, 9, 0, 2, 1]);
+        let mut kernel = DeviceKernel::new(KernelSpec { parameters, ..KernelSpec::new("own", &[]) });
+        kernel.set_note(21);
+        assert_eq!(kernel.parameters.words()[..3], [4, 21, 8]);
+        let types = "typedef u64 own_State;\ntypedef Head own_Parameters;\ntypedef u64 own_Totals;\n\
+            typedef u64 own_More;\ntypedef u64 own_Summary;\n";
+        assert_eq!(kernel.types(), types);
+    }
+
+    /// Blocks of code that are in a page, of a language.
+    fn blocks<'a>(page: &'a str, language: &str) -> impl Iterator<Item = &'a str> {
+        let fence = format!("```{language}\n");
+        let begins: Vec<_> = page.match_indices(&fence).map(|(at, _)| at + fence.len()).collect();
+        begins.into_iter().filter_map(|begin| Some(page[begin..].split_once("```")?.0))
+    }
+
+    /// What `docs/kernels.md` shows of a step is what is compiled and compared with the oracle.
+    #[test]
+    fn the_page_on_kernels_shows_a_step_as_it_is() {
+        let page = include_str!("../../../../docs/kernels.md");
+        let (_, page) = page.split_once("## A step of a network function").expect("the part on steps");
+        let (declared, source) =
+            (include_str!("../counter/mod.rs"), include_str!("../counter/counter.kernel.c"));
+        assert_eq!(blocks(page, "c").collect::<Vec<_>>(), [source]);
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        let shown: Vec<_> = blocks(page, "rs").map(words).collect();
+        assert_eq!(shown.len(), 2);
+        shown.iter().for_each(|block| assert!(words(declared).contains(block), "{block}"));
     }
 }

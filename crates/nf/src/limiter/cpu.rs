@@ -52,7 +52,7 @@ impl FlowFunction for LimiterCpu {
 
     fn add(&mut self, counted: &[u64]) {
         let LimiterReport { passed, dropped } = &mut self.report;
-        let counted: &LimiterTotals = flows::counted(counted).0;
+        let counted: LimiterTotals = flows::counted(counted).0;
         let all = [counted.passed.words(), counted.dropped.words()];
         for (own, counted) in passed.iter_mut().chain(dropped).zip(all.as_flattened()) {
             *own += counted;

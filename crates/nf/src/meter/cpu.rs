@@ -455,12 +455,8 @@ impl<S: FlowState> FlowFunction for MeterCpu<S> {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        // None where no device had it.
-        if counted.is_empty() {
-            return;
-        }
-        let (&Tally { packets, bytes }, counted) = flows::counted(counted);
-        let &MeterMore { others: [protocol, framing], without } = flows::counted(counted).0;
+        let (Tally { packets, bytes }, counted) = flows::counted(counted);
+        let MeterMore { others: [protocol, framing], without } = flows::counted(counted).0;
         let Self { report, .. } = self;
         let packets = packets + without.packets;
         report.frames += packets + protocol + framing;

@@ -285,7 +285,7 @@ const NAMES: [&str; 3] = ["green", "yellow", "red"];
 
 impl PolicerReport {
     fn add(&mut self, counted: &[u64]) {
-        let counted: &PolicerTotals = flows::counted(counted).0;
+        let counted: PolicerTotals = flows::counted(counted).0;
         for ([packets, bytes], counted) in self.colours.iter_mut().zip(counted.colours) {
             *packets += counted.packets;
             *bytes += counted.bytes;

@@ -453,8 +453,8 @@ impl ScanReport {
 
     /// Adds what a device counted: see `scan.kernel.c`.
     fn add(&mut self, counted: &[u64]) {
-        let (&Tally { packets, bytes }, counted) = flows::counted(counted);
-        let (&ScanMore { attempts, answers, detections }, listed) = flows::counted(counted);
+        let (Tally { packets, bytes }, counted) = flows::counted(counted);
+        let (ScanMore { attempts, answers, detections }, listed) = flows::counted(counted);
         self.scanners[0] += packets;
         self.scanners[1] += bytes;
         self.attempts += attempts;

@@ -53,7 +53,7 @@ impl FlowFunction for SourceCounterCpu {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        let &SourceCounted { packets, bytes, flows } = flows::counted(counted).0;
+        let SourceCounted { packets, bytes, flows } = flows::counted(counted).0;
         self.all.packets += packets;
         self.all.bytes += bytes;
         self.all.flows += flows;
