@@ -1,4 +1,6 @@
-//! What lies in memory that Rust and kernels share, declared once.
+//! Whether a device's compiler lays structs out as Rust does.
+
+use packetloom_memory::{Field, Layout};
 
 use crate::{Device, Entry, Error, Parameter, Program};
 
@@ -6,41 +8,33 @@ use crate::{Device, Entry, Error, Parameter, Program};
 #[allow(non_camel_case_types)]
 pub type u32x4 = [u32; 4];
 
-/// A struct as kernels have it.
-#[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    /// Its name, in Rust and in the kernels' text.
-    pub name: &'static str,
-    /// Its declaration in the kernels' text; those of the structs in it stand before.
-    pub text: &'static str,
-    /// Bytes of it in Rust.
-    pub size: usize,
-    /// Its fields, and the bytes before each in Rust.
-    pub fields: &'static [(&'static str, usize)],
-}
-
-/// A struct that [`layout!`](crate::layout!) declares.
-pub trait LaidOut {
-    /// How it is laid out.
-    const LAYOUT: Layout;
-}
-
-impl Layout {
-    /// Compares sizes, and where each field lies, with those that a device's compiler has.
+impl Device {
+    /// Compares sizes of structs and of those in them, and where each field lies, with those that the device's compiler has.
     ///
     /// # Errors
     /// [`Error::Misuse`] for the first that differs, or what the device says.
-    pub fn check(layouts: &[Self], device: &Device) -> Result<(), Error> {
-        let mut source: String = layouts.iter().map(|layout| layout.text).collect();
+    pub fn check_layouts(&self, layouts: &[Layout]) -> Result<(), Error> {
+        let mut layouts = layouts.to_vec();
+        let mut source = Layout::declare(layouts.iter().copied());
+        // And those in them.
+        let mut next = 0;
+        while let Some(layout) = layouts.get(next) {
+            layouts.extend(layout.fields.iter().map(|field| *field.of).filter(|of| !of.fields.is_empty()));
+            next += 1;
+        }
         source += "KERNEL void measure(GLOBAL u64 *out) {\n";
         let mut expected = Vec::new();
-        for &Self { name, size, fields, .. } in layouts {
+        for &Layout { name, size, fields, .. } in &layouts {
             let mut say = |what: String, is: usize| {
                 source += &format!("  out[{}] = {what};\n", expected.len());
                 expected.push((what, is as u64));
             };
             say(format!("sizeof({name})"), size);
-            fields.iter().for_each(|(field, at)| say(format!("__builtin_offsetof({name}, {field})"), *at));
+            for Field { name: field, at, of, .. } in fields {
+                say(format!("__builtin_offsetof({name}, {field})"), *at);
+                // Also of those that are no structs, as numbers have the same names in both.
+                say(format!("sizeof({})", of.name), of.size);
+            }
         }
         source += "}\n";
         let program = Program {
@@ -53,9 +47,9 @@ impl Layout {
             local: 0,
             entries: vec![Entry { name: "measure", parameters: &[Parameter::Memory] }],
         };
-        let kernel = device.build(&program)?.remove(0);
-        let out = device.memory(expected.len() * 8)?;
-        let mut queue = device.queue()?;
+        let kernel = self.build(&program)?.remove(0);
+        let out = self.memory(expected.len() * 8)?;
+        let mut queue = self.queue()?;
         // SAFETY: the kernel writes as many numbers as are expected.
         unsafe { queue.launch_unchecked(&kernel, 1, &[(&out).into()])? };
         let mut found = vec![0u64; expected.len()];
@@ -69,60 +63,10 @@ impl Layout {
     }
 }
 
-/// Declares a struct that lies in memory shared with kernels: `#[repr(C)]` in Rust, and a struct of the same name in the kernels' text
-/// ([`LaidOut::LAYOUT`]). `align(16)` in front has kernels read and write 16 bytes at a time. Fields are numbers, arrays of them, or other
-/// such structs.
-///
-/// ```
-/// packetloom_device::layout! {
-///     /// What is said of a packet.
-///     #[derive(Clone, Copy, Debug)]
-///     align(16) pub struct Said {
-///         /// Its key.
-///         pub key: [u32; 4],
-///         pub time: u64,
-///         pub bytes: u32,
-///     }
-/// }
-/// use packetloom_device::LaidOut;
-/// assert_eq!(Said::LAYOUT.text, "typedef struct ALIGNED(16) { u32 key[4]; u64 time; u32 bytes; } Said;\n");
-/// assert_eq!((Said::LAYOUT.size, Said::LAYOUT.fields[2]), (32, ("bytes", 24)));
-/// ```
-#[macro_export]
-macro_rules! layout {
-    ($(#[$meta:meta])* $vis:vis struct $($rest:tt)*) => {
-        $crate::layout!(@struct [$(#[$meta])* #[repr(C)] $vis] [""] $($rest)*);
-    };
-    ($(#[$meta:meta])* align(16) $vis:vis struct $($rest:tt)*) => {
-        $crate::layout!(@struct [$(#[$meta])* #[repr(C, align(16))] $vis] ["ALIGNED(16) "] $($rest)*);
-    };
-    (@struct [$($head:tt)*] [$aligned:literal] $name:ident {
-        $($(#[$doc:meta])* $vis:vis $field:ident: $type:tt),* $(,)?
-    }) => {
-        $($head)* struct $name {
-            $($(#[$doc])* $vis $field: $type),*
-        }
-
-        impl $crate::LaidOut for $name {
-            const LAYOUT: $crate::Layout = $crate::Layout {
-                name: stringify!($name),
-                text: concat!(
-                    "typedef struct ", $aligned, "{ ", $($crate::layout!(@text $field $type),)* "} ",
-                    stringify!($name), ";\n",
-                ),
-                size: size_of::<Self>(),
-                fields: &[$((stringify!($field), std::mem::offset_of!(Self, $field))),*],
-            };
-        }
-    };
-    (@text $field:ident [$element:ident; $count:literal]) => {
-        concat!(stringify!($element), " ", stringify!($field), "[", stringify!($count), "]; ")
-    };
-    (@text $field:ident $type:ident) => { concat!(stringify!($type), " ", stringify!($field), "; ") };
-}
-
 #[cfg(test)]
 mod tests {
+    use packetloom_memory::LaidOut;
+
     use super::*;
     use crate::{Cache, Id};
 
@@ -147,10 +91,14 @@ mod tests {
     fn compilers_agree() {
         let device = Device::open(Id::Host, Cache::none()).expect("a C compiler with sanitisers");
         let all = [Small::LAYOUT, Large::LAYOUT];
-        assert_eq!(Layout::check(&all, &device), Ok(()));
+        assert_eq!(device.check_layouts(&all), Ok(()));
         assert_eq!((Large::LAYOUT.size, align_of::<Large>()), (48, 16));
-        let wrong = Layout { fields: &[("byte", 0), ("pair", 1)], ..Small::LAYOUT };
-        match Layout::check(&[wrong], &device) {
+        const WRONG: Field = Field { at: 1, ..Small::LAYOUT.fields[1] };
+        let wrong = Layout {
+            fields: &[Small::LAYOUT.fields[0], WRONG, Small::LAYOUT.fields[2], Small::LAYOUT.fields[3]],
+            ..Small::LAYOUT
+        };
+        match device.check_layouts(&[wrong]) {
             Err(Error::Misuse(why)) => assert!(why.contains("pair) is 2 in kernels, and 1 here"), "{why}"),
             other => panic!("{other:?}"),
         }

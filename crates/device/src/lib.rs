@@ -43,8 +43,9 @@ pub use device::{Description, Device, Loaded};
 pub use error::Error;
 pub use host::host_memory;
 pub use id::Id;
-pub use layout::{LaidOut, Layout, u32x4};
+pub use layout::u32x4;
 pub use memory::{Memory, Part, Shared};
+pub use packetloom_memory::{LaidOut, Layout, layout};
 pub use program::{Entry, Parameter, Program};
 pub use queue::Queue;
 

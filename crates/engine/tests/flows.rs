@@ -10,7 +10,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use packetloom_device::faults::{Call, Faults};
-use packetloom_device::{Cache, Device, Id};
+use packetloom_device::{Cache, Device, Id, Layout};
+use packetloom_nf::Form;
+use packetloom_nf::flows::DeviceKernel;
 use packetloom_packet::key::join;
 use packetloom_packet::{Headers, Key, KeyBits, LinkType, MatchKey4, MatchKey6, dissect};
 use proptest::prelude::*;
@@ -623,6 +625,44 @@ fn on_device() -> Vec<BoxedStrategy<String>> {
             .boxed(),
         Just(BALANCER.to_owned()).boxed(),
     ]
+}
+
+/// Structs of steps lie in kernels as they do here; what steps keep and count are words of 64 bits there, which lie among others.
+#[test]
+fn compilers_lay_out_what_steps_have_as_rust_does() {
+    let mut runner = TestRunner::deterministic();
+    let capture = traffic(100, 10, 1);
+    let own = balancer(&capture, "5-tuple", true, true);
+    let conntrack = "[[chain]]\nnf = \"conntrack\"\n";
+    // All details but names, which no device gets.
+    let detailed = METER.to_owned() + "fields = \"standard\"\n";
+    let mut texts: Vec<_> = vec![METER.to_owned(), detailed, conntrack.to_owned()];
+    for function in on_device() {
+        let text = function.new_tree(&mut runner).expect("a function").current();
+        texts.push(text.replace("\"rules\"", "\"reflecting\"").replace("\"more\"", "\"reflecting\""));
+    }
+    let kernel = |text: &String| {
+        let plan = plan(&format!("{DEFINITIONS}{}", text.replace(BALANCER, &own)), "");
+        let Form::PerFlow(function) = plan.chain().functions()[0].form() else { panic!("{text}") };
+        function.kernel().expect("a step")
+    };
+    let mut kernels: Vec<_> = texts.iter().map(kernel).collect();
+    kernels.push(DeviceKernel::remember(0));
+    assert!(kernels.iter().any(|kernel| kernel.name == "detailed_meter"));
+    fn are_words(layout: &Layout) -> bool {
+        layout.name == "u64"
+            || !layout.fields.is_empty() && layout.fields.iter().all(|field| are_words(field.of))
+    }
+    for layout in kernels.iter().flat_map(|kernel| kernel.word_layouts()) {
+        assert!(are_words(&layout), "{layout:?}");
+    }
+    let mut layouts: Vec<_> = kernels.iter().flat_map(|kernel| kernel.layouts()).collect();
+    layouts.sort_by_key(|layout| layout.name);
+    layouts.dedup_by_key(|layout| layout.name);
+    assert!(layouts.len() > 25, "{}", layouts.len());
+    for device in [host(), accelerators()].concat() {
+        assert_eq!(device.check_layouts(&layouts), Ok(()), "{}", device.description().id);
+    }
 }
 
 #[test]

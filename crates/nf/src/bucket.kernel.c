@@ -1,18 +1,9 @@
-/*
- * Token buckets, as in bucket.rs. Parameters are words of 64 bits: the rate in parts per nanosecond, the parts of a full bucket, the
- * nanoseconds after which it is full.
- */
-#define BUCKET_PARTS 1000000000u
-
-typedef struct {
-  u64 rate, full, full_after;
-} Bucket;
-
-FUNCTION Bucket bucket_at(GLOBAL const u32 *parameters, u32 word) {
-  Bucket bucket;
-  bucket.rate = parameter_64(parameters, word);
-  bucket.full = parameter_64(parameters, word + 1);
-  bucket.full_after = parameter_64(parameters, word + 2);
+/* Token buckets, as in bucket.rs, which declares BucketTerms and BUCKET_PARTS. */
+FUNCTION BucketTerms bucket_load(GLOBAL const BucketTerms *terms) {
+  BucketTerms bucket;
+  bucket.rate = terms->rate;
+  bucket.full = terms->full;
+  bucket.full_after = terms->full_after;
   return bucket;
 }
 
@@ -22,7 +13,7 @@ FUNCTION u64 bucket_advance(PRIVATE u64 *time, u64 now) {
   return elapsed;
 }
 
-FUNCTION u64 bucket_income(PRIVATE const Bucket *bucket, u64 elapsed) {
+FUNCTION u64 bucket_income(PRIVATE const BucketTerms *bucket, u64 elapsed) {
   return elapsed >= bucket->full_after ? bucket->full : elapsed * bucket->rate;
 }
 

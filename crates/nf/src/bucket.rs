@@ -11,9 +11,14 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::Error;
+use crate::flows::Text;
 
 /// The same arithmetic for devices.
-pub(crate) const KERNEL: (&str, &str) = ("bucket", include_str!("bucket.kernel.c"));
+pub(crate) const KERNEL: Text = Text {
+    name: "bucket",
+    source: include_str!("bucket.kernel.c"),
+    constants: &[("BUCKET_PARTS", PARTS as u32)],
+};
 
 /// Parts of a token: nanoseconds of a second.
 pub const PARTS: u64 = 1_000_000_000;
@@ -39,36 +44,38 @@ impl Bucket {
     /// # Errors
     ///
     /// A rate or a burst beyond its limits.
-    pub fn parameters(self) -> Result<Parameters, Error> {
+    pub fn parameters(self) -> Result<BucketTerms, Error> {
         let rate = within("rate", self.rate, MAX_RATE)?;
         let full = within("burst", self.burst, MAX_BURST)? * PARTS;
-        Ok(Parameters { rate, full, full_after: full.div_ceil(rate) })
+        Ok(BucketTerms { rate, full, full_after: full.div_ceil(rate) })
     }
 }
 
-/// A token bucket as it is calculated with: three words, in this order, for devices too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
-#[repr(C)]
-pub struct Parameters {
-    /// Parts per nanosecond, which are units per second.
-    rate: u64,
-    /// Parts that it holds at most.
-    full: u64,
-    /// The smallest number of nanoseconds in which `full` parts or more come in.
-    full_after: u64,
+packetloom_memory::layout! {
+    /// A token bucket as it is calculated with, for devices too.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
+    pub struct BucketTerms {
+        /// Parts per nanosecond, which are units per second.
+        rate: u64,
+        /// Parts that it holds at most.
+        full: u64,
+        /// The smallest number of nanoseconds in which `full` parts or more come in.
+        full_after: u64,
+    }
 }
 
-/// What a bucket holds at a time: 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
-#[repr(C)]
-pub struct Level {
-    /// Parts.
-    pub level: u64,
-    /// Nanoseconds; never goes back.
-    pub time: u64,
+packetloom_memory::layout! {
+    /// What a bucket holds at a time: 16 bytes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
+    pub struct Level {
+        /// Parts.
+        pub level: u64,
+        /// Nanoseconds; never goes back.
+        pub time: u64,
+    }
 }
 
-impl Parameters {
+impl BucketTerms {
     /// The level of a bucket whose first packet comes at `now`, in nanoseconds: full.
     pub fn full_at(&self, now: u64) -> Level {
         Level { level: self.full, time: now }
@@ -153,14 +160,14 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn bucket(rate: u64, burst: u64) -> Parameters {
+    fn bucket(rate: u64, burst: u64) -> BucketTerms {
         Bucket { rate, burst }.parameters().expect("a bucket within its limits")
     }
 
     #[test]
     fn parameters_by_hand() {
         // 1500 tokens are 1.5e12 parts; at 1000 parts a nanosecond that is 1.5e9 ns.
-        let parameters = Parameters { rate: 1_000, full: 1_500_000_000_000, full_after: 1_500_000_000 };
+        let parameters = BucketTerms { rate: 1_000, full: 1_500_000_000_000, full_after: 1_500_000_000 };
         assert_eq!(bucket(1_000, 1_500), parameters);
         // 1e9 / 3 = 333333333.33 ns, rounded up.
         assert_eq!(bucket(3, 1).full_after, 333_333_334);

@@ -374,7 +374,7 @@ impl Kernels {
             source: format!(
                 "#line 1 \"dissect.kernel.c\"\n{}#line 1 \"layouts\"\n{}#line 1 \"hashes.kernel.c\"\n{HASHES}#line 1 \"meter.kernel.c\"\n{METER}",
                 dissect::KERNEL,
-                LAYOUTS.map(|layout| layout.text).concat(),
+                Layout::declare(LAYOUTS),
             ),
             defines,
             group: block,
@@ -694,7 +694,7 @@ mod tests {
     #[test]
     fn compilers_lay_entries_out_as_rust_does() {
         let device = Device::open(Id::Host, Cache::none()).expect("the host");
-        assert_eq!(Layout::check(&LAYOUTS, &device), Ok(()));
+        assert_eq!(device.check_layouts(&LAYOUTS), Ok(()));
     }
 
     /// What the reference implementations give: xxhash 0.8 and mmh3 5 for Python, the others by their definitions, for words i * 0x01020304.

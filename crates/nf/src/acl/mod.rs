@@ -39,6 +39,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use bytemuck::{Pod, Zeroable};
 use packetloom_classify::formats::{Elsewhere, Format, Skipped, grouped};
 use packetloom_classify::live::{Change, RuleList};
 use packetloom_classify::{Action, Classifier, ConnectionState, Kind, Rule, RuleSet};
@@ -545,17 +546,19 @@ struct TrackedSummary {
     untracked: u64,
 }
 
-/// What passed since its connection was admitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-struct Admitted {
-    /// Connections that rules admitted.
-    connections: u64,
-    /// Packets of them.
-    packets: u64,
-    /// IP bytes.
-    bytes: u64,
-    /// Errors that quote a packet of one.
-    related: u64,
+packetloom_memory::layout! {
+    /// What passed since its connection was admitted.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable, Serialize, JsonSchema)]
+    struct Admitted {
+        /// Connections that rules admitted.
+        connections: u64,
+        /// Packets of them.
+        packets: u64,
+        /// IP bytes.
+        bytes: u64,
+        /// Errors that quote a packet of one.
+        related: u64,
+    }
 }
 
 impl AclReport {

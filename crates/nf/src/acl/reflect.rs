@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
+use bytemuck::NoUninit;
 use packetloom_classify::NO_RULE;
+use packetloom_memory::LaidOut;
 use packetloom_packet::batch::Columns;
 use packetloom_packet::{Batch, Role, Verdict};
 
@@ -13,10 +15,10 @@ use super::cpu::{Finder, Fixed};
 use super::judge::Judge;
 use super::states::AclStates;
 use super::{Acl, Admits, Admitted, List, live, oracle};
-use crate::connections::{self, Arrival, Class, Connection, Signal, Tracker};
+use crate::connections::{self, Arrival, Class, Connection, ConnectionParameters, Signal, Tracker};
 use crate::flows::{
-    By, DeviceKernel, Facts, FactsKept, FlowFunction, FlowGroup, FlowOracle, Flows, KernelSpec, KeyAt,
-    StateAt, StateSpec, Transport, Visit, state_words,
+    self, By, DeviceKernel, Facts, FactsKept, FlowFunction, FlowOracle, Flows, KernelSpec, KeyAt, Parameters,
+    StateAt, StateSpec, Text, Transport, Visit, state_words,
 };
 use crate::units::Span;
 use crate::{Found, Logged, PerFlow, Records, Report};
@@ -58,19 +60,31 @@ impl PerFlow for Acl {
         if self.list.is_contextual {
             return None;
         }
+        const TEXTS: &[Text] = &[
+            connections::KERNEL,
+            Text { name: "acl", source: include_str!("acl.kernel.c"), constants: &[] },
+        ];
         let Admits { timeouts, loose, .. } = &self.list.settings.admits;
+        let connections = Tracker::new(timeouts, *loose).parameters();
         Some(DeviceKernel::new(KernelSpec {
-            name: "acl",
-            texts: &[connections::KERNEL, ("acl", include_str!("acl.kernel.c"))],
-            words: state_words::<Connection>(),
-            flow_group: FlowGroup::Serial,
-            parameters: Tracker::new(timeouts, *loose).parameters(),
-            counters: (4, 0),
-            dscps: false,
-            lists: false,
+            state: Some(Connection::LAYOUT),
+            // The engine says which bit it is.
+            parameters: Parameters::of(&AclParameters { connections, note: 0, reserved: 0 }),
+            totals: Some(Admitted::LAYOUT),
             decides: true,
-            exports: None,
+            ..KernelSpec::new("acl", TEXTS)
         }))
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step is given.
+    #[derive(Clone, Copy, NoUninit)]
+    struct AclParameters {
+        connections: ConnectionParameters,
+        /// From this bit of a packet's notes on stands what rules decide.
+        note: u32,
+        reserved: u32,
     }
 }
 
@@ -156,9 +170,12 @@ impl<F: Finder> FlowFunction for AclReflect<F> {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        let Admitted { connections, packets, bytes, related } = &mut self.judge.report.admitted;
-        let own = [connections, packets, bytes, related].into_iter();
-        own.zip(counted).for_each(|(own, counted)| *own += counted);
+        let Admitted { connections, packets, bytes, related } = flows::counted(counted).0;
+        let own = &mut self.judge.report.admitted;
+        own.connections += connections;
+        own.packets += packets;
+        own.bytes += bytes;
+        own.related += related;
     }
 
     fn logged(&mut self, into: &mut Vec<Logged>) {

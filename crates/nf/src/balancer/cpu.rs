@@ -8,8 +8,8 @@ use packetloom_packet::{Address, Batch, DropReason, End, Verdict};
 
 use super::returns::Returns;
 use super::services::{Backend, Services, Standing};
-use super::{BalancerReport, Load};
-use crate::flows::{FlowFunction, Flows, Seen, StateAt, Visit};
+use super::{BalancerReport, BalancerTotals, Load};
+use crate::flows::{self, FlowFunction, Flows, Seen, StateAt, Visit, state_words};
 use crate::{Records, Report};
 
 /// What is kept for a flow.
@@ -21,6 +21,9 @@ pub(super) struct Chosen {
     /// Whether the client is the flow's lower endpoint. While a backend is chosen, [`CHOOSING`] and the service's number, too.
     client_is_a: u32,
 }
+
+// Kernels have both in a word.
+packetloom_memory::layout!(impl Chosen { backend: u64 });
 
 /// That a backend is chosen: from when a new flow's entry of a table is asked for until its first packet is judged, so never between batches.
 const CHOOSING: u32 = 1 << 31;
@@ -150,15 +153,17 @@ impl FlowFunction for BalancerCpu {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        self.others += counted[0];
-        let (loads, returned) = counted[1..].split_at(3 * self.targets.len());
+        let (BalancerTotals { others }, counted) = flows::counted(counted);
+        self.others += others;
+        let loads = state_words::<Load>() * self.targets.len();
+        let (loads, returned) = counted.split_at_checked(loads).unwrap_or_default();
         let own = self.returning.iter_mut().flat_map(|returning| returning.returned.as_flattened_mut());
         own.zip(returned).for_each(|(own, returned)| *own += returned);
         let own = self.targets.iter_mut().zip(&mut self.opened);
-        for ((Target { packets, bytes, .. }, flows), counted) in own.zip(loads.chunks_exact(3)) {
-            *packets += counted[0];
-            *bytes += counted[1];
-            *flows += counted[2];
+        for ((target, flows), load) in own.zip(bytemuck::cast_slice::<_, Load>(loads)) {
+            target.packets += load.packets;
+            target.bytes += load.bytes;
+            *flows += load.flows;
         }
     }
 

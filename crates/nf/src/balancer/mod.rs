@@ -28,6 +28,8 @@ mod tests;
 use std::any::Any;
 use std::sync::Arc;
 
+use bytemuck::{Pod, Zeroable};
+use packetloom_memory::LaidOut;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
@@ -36,7 +38,8 @@ pub use self::config::{Config, Port, Service, ServiceBackend, TableSize, Weight}
 use self::returns::Returns;
 use self::services::{Named, Services};
 use crate::flows::{
-    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, state_words,
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, Tally, Text,
+    state_words,
 };
 use crate::summary::{self, Volume};
 use crate::{Form, FunctionSpec, PerFlow, Report};
@@ -141,34 +144,52 @@ impl PerFlow for Balancer {
     }
 
     fn kernel(&self) -> Option<DeviceKernel> {
-        let texts = &[("balancer", include_str!("balancer.kernel.c"))];
-        let each = if self.returns.is_some() { 5 } else { 3 };
-        let counters = (1, each * self.services.backends().len());
-        let words = state_words::<cpu::Chosen>();
-        Some(DeviceKernel::new(KernelSpec {
+        const TEXTS: &[Text] = &[Text {
             name: "balancer",
-            texts,
-            words,
-            flow_group: FlowGroup::Summarized(1),
+            source: include_str!("balancer.kernel.c"),
+            constants: &[("BALANCER_ANY", services::ANY)],
+        }];
+        let backends = self.services.backends().len();
+        let returned = if self.returns.is_some() { backends } else { 0 };
+        Some(DeviceKernel::new(KernelSpec {
+            state: Some(cpu::Chosen::LAYOUT),
             parameters: self.services.parameters(self.returns.as_deref()),
-            counters,
-            dscps: false,
-            lists: false,
-            decides: false,
-            exports: None,
+            totals: Some(BalancerTotals::LAYOUT),
+            more: vec![(Load::LAYOUT, backends), (Tally::LAYOUT, returned)],
+            flow_group: FlowGroup::Summarized(Some(BalancerSummary::LAYOUT)),
+            ..KernelSpec::new("balancer", TEXTS)
         }))
     }
 }
 
-/// Packets, their IP bytes, and flows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// Packets that were sent there.
-    pub packets: u64,
-    /// Their IP bytes.
-    pub bytes: u64,
-    /// Flows that it was chosen for.
-    pub flows: u64,
+packetloom_memory::layout! {
+    /// What its step counts by name.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    struct BalancerTotals {
+        /// Packets to no service, and from no backend where these are returned.
+        others: u64,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What the packets of a piece have in common.
+    #[allow(dead_code, reason = "kernels alone have it")]
+    struct BalancerSummary {
+        is_v6: u64,
+    }
+}
+
+packetloom_memory::layout! {
+    /// Packets, their IP bytes, and flows.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub struct Load {
+        /// Packets that were sent there.
+        pub packets: u64,
+        /// Their IP bytes.
+        pub bytes: u64,
+        /// Flows that it was chosen for.
+        pub flows: u64,
+    }
 }
 
 /// What a balancer counted.

@@ -3,15 +3,32 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use bytemuck::NoUninit;
 use packetloom_packet::key::join;
 use packetloom_packet::{Address, Key, KeyBits, Message, protocol};
 
-use super::services::{ANY, Backend, Front, Services, address_of, words_of};
+use super::services::{Backend, Front, Services, address_of, any, words_of};
 use crate::Error;
 
 /// What may come from backends, by the address that sends it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Returns(HashMap<IpAddr, Vec<Return>>);
+
+packetloom_memory::layout! {
+    /// The same for kernels. Ports and the protocol may be [`ANY`](super::services::ANY).
+    #[derive(Clone, Copy, NoUninit)]
+    pub(super) struct BalancerReturn {
+        is_v6: u32,
+        /// From which address and port it comes.
+        from: [u32; 4],
+        from_port: u32,
+        protocol: u32,
+        backend: u32,
+        /// What it gets instead.
+        address: [u32; 4],
+        port: u32,
+    }
+}
 
 /// What comes from a backend for a service.
 #[derive(Clone, Copy, Debug)]
@@ -85,33 +102,21 @@ impl Returns {
         self.0.entry(backend.address).or_default().push(Return::new(number, service, backend));
     }
 
-    /// What comes from each backend as a kernel takes it, by address: see `balancer.kernel.c`.
-    pub(super) fn parameters(&self) -> Vec<[u32; 13]> {
+    /// What comes from each backend as a kernel takes it, by address.
+    pub(super) fn rows(&self) -> Vec<BalancerReturn> {
         let mut addresses: Vec<_> = self.0.iter().collect();
         addresses.sort_unstable_by_key(|(address, _)| **address);
         let all = addresses.into_iter().flat_map(|(address, of)| of.iter().map(move |from| (address, from)));
-        let any = |number: Option<u16>| number.map_or(ANY, u32::from);
-        let words = |(&address, from): (&IpAddr, &Return)| {
-            let [a, b, c, d] = words_of(address_of(address));
-            let [e, f, g, h] = words_of(from.address);
-            let (from_port, protocol) = (any(from.from_port), any(from.protocol.map(u16::from)));
-            [
-                address.is_ipv6().into(),
-                a,
-                b,
-                c,
-                d,
-                from_port,
-                protocol,
-                from.backend,
-                e,
-                f,
-                g,
-                h,
-                any(from.port),
-            ]
+        let row = |(&address, from): (&IpAddr, &Return)| BalancerReturn {
+            is_v6: address.is_ipv6().into(),
+            from: words_of(address_of(address)),
+            from_port: any(from.from_port),
+            protocol: any(from.protocol.map(u16::from)),
+            backend: from.backend,
+            address: words_of(from.address),
+            port: any(from.port),
         };
-        all.map(words).collect()
+        all.map(row).collect()
     }
 
     /// What a packet from a backend is, by its key; of several backends that it may be from, the first one. None for those of nobody, and

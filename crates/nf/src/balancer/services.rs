@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use bytemuck::NoUninit;
 use packetloom_packet::key::halves;
 use packetloom_packet::{Address, FlowKey, Key, KeyBits, MatchKey4, MatchKey6, protocol};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::maglev::Maglev;
 use super::returns::Returns;
 use crate::Error;
+use crate::flows::Parameters;
 
 /// What flows are sent to, and where they go instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +22,53 @@ pub(super) struct Services {
     /// For each of these last ones, the service that its flows are to.
     gone: Vec<Front>,
     seed: u64,
+}
+
+/// A number, or [`ANY`].
+pub(super) fn any(number: Option<u16>) -> u32 {
+    number.map_or(ANY, u32::from)
+}
+
+packetloom_memory::layout! {
+    /// What the step of a balancer is given: where rows of these begin, and how many there are.
+    #[derive(Clone, Copy, NoUninit)]
+    struct BalancerParameters {
+        /// Of the hashes.
+        seed: u64,
+        services: u32,
+        service_count: u32,
+        backends: u32,
+        backend_count: u32,
+        /// By address in order.
+        returns: u32,
+        return_count: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// A service there. Port and protocol may be [`ANY`].
+    #[derive(Clone, Copy, NoUninit)]
+    struct BalancerService {
+        address: [u32; 4],
+        is_v6: u32,
+        port: u32,
+        protocol: u32,
+        /// The number of its first backend.
+        first: u32,
+        /// Where its table begins, and its entries.
+        table: u32,
+        entries: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// A backend there. The port may be [`ANY`].
+    #[derive(Clone, Copy, NoUninit)]
+    struct BalancerBackend {
+        address: [u32; 4],
+        port: u32,
+        is_v6: u32,
+    }
 }
 
 /// An address that flows are sent to, with a port and a protocol where it is for these only.
@@ -242,34 +291,35 @@ impl Services {
     }
 
     /// Services, backends, tables and what is returned as a kernel takes them: see `balancer.kernel.c`.
-    pub(super) fn parameters(&self, returns: Option<&Returns>) -> Vec<u32> {
-        let any = |number: Option<u16>| number.map_or(ANY, u32::from);
-        let backends = 7 + self.services.len() * 10;
-        let returned = backends + self.backends.len() * 6;
-        let returns = returns.map(Returns::parameters).unwrap_or_default();
-        let mut tables = returned + returns.as_flattened().len();
-        let places = [backends, self.backends.len(), returned, returns.len()].map(|number| number as u32);
-        let mut parameters = vec![self.services.len() as u32, self.seed as u32, (self.seed >> 32) as u32];
-        parameters.extend(places);
-        for Service { front: Front { address, port, protocol }, first, table, .. } in &self.services {
-            parameters.extend(words_of(address_of(*address)));
-            parameters.extend([
-                address.is_ipv6().into(),
-                any(*port),
-                any(protocol.map(u16::from)),
-                *first,
-                tables as u32,
-                table.size() as u32,
-            ]);
-            tables += table.size();
-        }
-        for backend in &self.backends {
-            parameters.extend(words_of(backend.to()));
-            parameters.extend([any(backend.port), backend.address.is_ipv6().into()]);
-        }
-        parameters.extend(returns.as_flattened());
-        self.services.iter().for_each(|service| parameters.extend(service.table.entries()));
-        parameters
+    pub(super) fn parameters(&self, returns: Option<&Returns>) -> Parameters {
+        Parameters::with_rows(|rows| {
+            let service = |service: &Service| BalancerService {
+                address: words_of(address_of(service.front.address)),
+                is_v6: service.front.address.is_ipv6().into(),
+                port: any(service.front.port),
+                protocol: any(service.front.protocol.map(u16::from)),
+                first: service.first,
+                table: rows.add(&service.table.entries()),
+                entries: service.table.size() as u32,
+            };
+            let services: Vec<_> = self.services.iter().map(service).collect();
+            let backend = |backend: &Backend| BalancerBackend {
+                address: words_of(backend.to()),
+                port: any(backend.port),
+                is_v6: backend.address.is_ipv6().into(),
+            };
+            let backends: Vec<_> = self.backends.iter().map(backend).collect();
+            let returns = returns.map(Returns::rows).unwrap_or_default();
+            BalancerParameters {
+                seed: self.seed,
+                services: rows.add(&services),
+                service_count: services.len() as u32,
+                backends: rows.add(&backends),
+                backend_count: backends.len() as u32,
+                returns: rows.add(&returns),
+                return_count: returns.len() as u32,
+            }
+        })
     }
 
     pub(super) fn backend(&self, number: u32) -> &Backend {

@@ -39,7 +39,7 @@ fn returns_are_said() {
         assert_eq!(balancer.describe(), lines);
         let Form::PerFlow(function) = balancer.form() else { panic!("it keeps state for flows") };
         // A device counts by backend: packets, bytes and flows, and packets and bytes that are returned.
-        assert_eq!(function.kernel().map(|kernel| kernel.counters), Some((1, counters)));
+        assert_eq!(function.kernel().map(|kernel| kernel.counters()), Some([1, counters]));
     }
 }
 

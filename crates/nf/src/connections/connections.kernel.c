@@ -1,36 +1,7 @@
 /*
- * The state of connections, as in mod.rs. State: the number of the connection's state, with CONNECTION_BY_A where endpoint a opened it; the
- * time of its last packet. Parameters: for each state its timeout (64 bits); then the steps, bytes by state, direction and signal.
+ * The state of connections, as in mod.rs, which declares Connection, ConnectionParameters, and the numbers of states and signals, the bits of steps
+ * and of a connection, and what a packet is to the connections there are.
  */
-#define CONNECTION_STATES 17u
-#define CONNECTION_SIGNALS 10u
-#define CONNECTION_STEPS (CONNECTION_STATES * 2)
-#define CONNECTION_PARAMETERS (CONNECTION_STEPS + (CONNECTION_STATES * 2 * CONNECTION_SIGNALS + 3) / 4)
-#define CONNECTION_BY_A (1u << 8)
-
-/* Bits of a step. */
-#define CONNECTION_STATE 0x1fu
-#define CONNECTION_OPENS 0x20u
-#define CONNECTION_STAYS 0x40u
-#define CONNECTION_INVALID 0x80u
-
-/* What a packet says: the numbers of signals. */
-#define SIGNAL_SYN 0u
-#define SIGNAL_SYN_ACK 1u
-#define SIGNAL_ACK 2u
-#define SIGNAL_FIN 3u
-#define SIGNAL_RESET 4u
-#define SIGNAL_BAD 5u
-#define SIGNAL_DATAGRAM 6u
-#define SIGNAL_REQUEST 7u
-#define SIGNAL_REPLY 8u
-#define SIGNAL_PACKET 9u
-
-/* What a packet is to the connections there are. */
-#define CLASS_NEW 0u
-#define CLASS_ESTABLISHED 1u
-#define CLASS_INVALID 3u
-
 FUNCTION u32 connection_signal(PRIVATE const Packet *packet) {
   u32 protocol = packet->rest & 0xff;
   if (protocol == PROTOCOL_TCP) {
@@ -49,21 +20,20 @@ FUNCTION u32 connection_signal(PRIVATE const Packet *packet) {
   return protocol == PROTOCOL_UDP ? SIGNAL_DATAGRAM : SIGNAL_PACKET;
 }
 
-FUNCTION u32 connection_state(PRIVATE const u64 *connection) { return (u32)(connection[0] & 0xff) % CONNECTION_STATES; }
+FUNCTION u32 connection_state(PRIVATE const Connection *connection) { return (u32)(connection->bits & 0xff) % CONNECTION_STATES; }
 
-FUNCTION u32 connection_is_alive(PRIVATE const u64 *connection, GLOBAL const u32 *parameters, u64 now) {
-  u32 state = connection_state(connection);
-  u64 timeout = parameters[state * 2] | (u64)parameters[state * 2 + 1] << 32;
-  return (now > connection[1] ? now - connection[1] : 0) < timeout;
+FUNCTION u32 connection_is_alive(PRIVATE const Connection *connection, GLOBAL const ConnectionParameters *parameters, u64 now) {
+  u64 timeout = parameters->timeouts[connection_state(connection)];
+  return (now > connection->last ? now - connection->last : 0) < timeout;
 }
 
 /* What a packet is to a connection, which becomes what it is if the packet passes; one that is invalid leaves it as it is. */
-FUNCTION u32 connection_step(PRIVATE u64 *connection, PRIVATE const Packet *packet, GLOBAL const u32 *parameters) {
+FUNCTION u32 connection_step(PRIVATE Connection *connection, PRIVATE const Packet *packet, GLOBAL const ConnectionParameters *parameters) {
   u32 is_alive = connection_is_alive(connection, parameters, packet->now);
   u32 state = is_alive ? connection_state(connection) : 0;
-  u32 by_a = is_alive ? (connection[0] & CONNECTION_BY_A) != 0 : packet->from_a;
-  u32 at = (state * 2 + (by_a != packet->from_a)) * CONNECTION_SIGNALS + connection_signal(packet);
-  u32 step = parameters[CONNECTION_STEPS + at / 4] >> at % 4 * 8 & 0xff;
+  u32 by_a = is_alive ? (connection->bits & CONNECTION_BY_A) != 0 : packet->from_a;
+  u32 signal = connection_signal(packet);
+  u32 step = parameters->steps[state][by_a != packet->from_a][signal / 4] >> signal % 4 * 8 & 0xff;
   if (step & CONNECTION_INVALID) {
     return CLASS_INVALID;
   }
@@ -71,8 +41,8 @@ FUNCTION u32 connection_step(PRIVATE u64 *connection, PRIVATE const Packet *pack
     return CLASS_ESTABLISHED;
   }
   u32 opens = (step & CONNECTION_OPENS) != 0;
-  u32 opener = opens ? packet->from_a : (connection[0] & CONNECTION_BY_A) != 0;
-  connection[0] = (step & CONNECTION_STATE) | (opener ? CONNECTION_BY_A : 0);
-  connection[1] = is_alive && connection[1] > packet->now ? connection[1] : packet->now;
+  u32 opener = opens ? packet->from_a : (connection->bits & CONNECTION_BY_A) != 0;
+  connection->bits = (step & CONNECTION_STATE) | (opener ? CONNECTION_BY_A : 0);
+  connection->last = is_alive && connection->last > packet->now ? connection->last : packet->now;
   return opens ? CLASS_NEW : CLASS_ESTABLISHED;
 }

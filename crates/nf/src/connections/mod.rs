@@ -25,12 +25,12 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{NoUninit, Pod, Zeroable};
 use packetloom_packet::{KeyBits, Message, protocol};
 
 pub use self::config::TimeoutsConfig;
 pub(crate) use self::oracle::{OracleConnection, OracleTracker};
-use crate::flows::{Facts, FactsKept, FlowFacts, parameters_of};
+use crate::flows::{Facts, FactsKept, FlowFacts, Text};
 
 /// The states of connections, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -236,8 +236,8 @@ pub enum Class {
     New,
     /// It belongs to one.
     Established,
-    /// Neither.
-    Invalid,
+    /// Neither: with the number that it has among what `conntrack` counts.
+    Invalid = 3,
 }
 
 /// Bits of a step: the new state, and whether the packet opens a connection, or leaves all as it is.
@@ -354,14 +354,15 @@ const fn steps(loose: bool) -> Steps {
 static STRICT: Steps = steps(false);
 static LOOSE: Steps = steps(true);
 
-/// A connection: what a function keeps of it. All 0 is none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Connection {
-    /// The state's number in the lowest byte; above it, whether endpoint `a` opened it.
-    bits: u64,
-    /// The time of its last packet, in nanoseconds.
-    last: u64,
+packetloom_memory::layout! {
+    /// A connection: what a function keeps of it. All 0 is none.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub struct Connection {
+        /// The state's number in the lowest byte; above it, whether endpoint `a` opened it.
+        bits: u64,
+        /// The time of its last packet, in nanoseconds.
+        last: u64,
+    }
 }
 
 const OPENED_BY_A: u64 = 1 << 8;
@@ -400,8 +401,46 @@ pub struct Arrival {
     pub signal: Signal,
 }
 
-/// Steps of connections for devices, with the name of their file.
-pub(crate) const KERNEL: (&str, &str) = ("connections", include_str!("connections.kernel.c"));
+/// Steps of connections for devices.
+pub(crate) const KERNEL: Text = Text {
+    name: "connections",
+    source: include_str!("connections.kernel.c"),
+    constants: &[
+        ("CONNECTION_STATES", State::COUNT as u32),
+        ("CONNECTION_BY_A", OPENED_BY_A as u32),
+        ("CONNECTION_STATE", STATE as u32),
+        ("CONNECTION_OPENS", OPENS as u32),
+        ("CONNECTION_STAYS", STAYS as u32),
+        ("CONNECTION_INVALID", INVALID as u32),
+        ("SIGNAL_SYN", Signal::Syn as u32),
+        ("SIGNAL_SYN_ACK", Signal::SynAck as u32),
+        ("SIGNAL_ACK", Signal::Ack as u32),
+        ("SIGNAL_FIN", Signal::Fin as u32),
+        ("SIGNAL_RESET", Signal::Reset as u32),
+        ("SIGNAL_BAD", Signal::Bad as u32),
+        ("SIGNAL_DATAGRAM", Signal::Datagram as u32),
+        ("SIGNAL_REQUEST", Signal::Request as u32),
+        ("SIGNAL_REPLY", Signal::Reply as u32),
+        ("SIGNAL_PACKET", Signal::Packet as u32),
+        ("CLASS_NEW", Class::New as u32),
+        ("CLASS_ESTABLISHED", Class::Established as u32),
+        ("CLASS_INVALID", Class::Invalid as u32),
+    ],
+};
+
+/// Words of the steps of a state and direction, a byte each.
+const STEP_WORDS: usize = Signal::COUNT.div_ceil(4);
+
+packetloom_memory::layout! {
+    /// What [`KERNEL`] is given.
+    #[derive(Clone, Copy, NoUninit)]
+    pub(crate) struct ConnectionParameters {
+        /// By state.
+        timeouts: [u64; State::COUNT],
+        /// By state and direction, bytes by signal.
+        steps: [[[u32; STEP_WORDS]; 2]; State::COUNT],
+    }
+}
 
 /// What steps connections.
 #[derive(Clone, Debug)]
@@ -418,12 +457,14 @@ impl Tracker {
     }
 
     /// Timeouts and steps as [`KERNEL`] takes them.
-    pub(crate) fn parameters(&self) -> Vec<u32> {
-        let mut parameters = parameters_of(&self.timeouts);
-        let steps: Vec<u8> = self.steps.iter().flatten().flatten().copied().collect();
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
-        parameters.extend(steps.chunks(4).map(word));
-        parameters
+    pub(crate) fn parameters(&self) -> ConnectionParameters {
+        let words = |of: &[u8; Signal::COUNT]| {
+            let mut words = [0; STEP_WORDS];
+            of.iter().enumerate().for_each(|(at, &step)| words[at / 4] |= u32::from(step) << (at % 4 * 8));
+            words
+        };
+        let steps = self.steps.each_ref().map(|of| of.each_ref().map(words));
+        ConnectionParameters { timeouts: self.timeouts, steps }
     }
 
     /// What there is to say of the connections that there are at a time.

@@ -2,9 +2,9 @@
 
 use packetloom_packet::{Batch, Role, Verdict};
 
-use super::{Config, Connections, ConntrackReport, Kind, PROTOCOLS, place};
+use super::{Config, Connections, ConntrackMore, ConntrackReport, Kind, PROTOCOLS, place};
 use crate::connections::{Arrival, Class, Connection, Signal, State, Tracker};
-use crate::flows::{FlowFunction, Flows, StateAt, Transport, Visit};
+use crate::flows::{self, FlowFunction, Flows, StateAt, Transport, Visit};
 use crate::{Records, Report};
 
 pub(super) struct ConntrackCpu {
@@ -74,8 +74,11 @@ impl FlowFunction for ConntrackCpu {
     }
 
     fn add(&mut self, counted: &[u64]) {
+        let ConntrackMore { kinds, opened, entered } = flows::counted(counted).0;
         let own = self.report.packets.as_flattened_mut().iter_mut();
         let own = own.chain(&mut self.opened).chain(&mut self.entered);
+        let kinds = kinds.iter().flat_map(|kind| kind.words());
+        let counted = kinds.chain(opened).chain(entered);
         own.zip(counted).for_each(|(own, counted)| *own += counted);
     }
 

@@ -17,16 +17,18 @@ mod tests;
 
 use std::any::Any;
 
+use bytemuck::{NoUninit, Pod, Zeroable};
+use packetloom_memory::LaidOut;
 use packetloom_packet::{DropReason, Verdict, protocol};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 pub use self::config::{Config, Invalid};
-use crate::connections::{Class, Connection, State, Tracker};
+use crate::connections::{Class, Connection, ConnectionParameters, State, Tracker};
 use crate::flows::{
-    By, DeviceKernel, Facts, FactsKept, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec,
-    state_words,
+    By, DeviceKernel, Facts, FactsKept, FlowFunction, FlowOracle, KernelSpec, Parameters, StateAt, StateSpec,
+    Tally, Text, state_words,
 };
 use crate::summary::{self, Volume};
 use crate::units::Span;
@@ -102,32 +104,63 @@ impl PerFlow for Conntrack {
     }
 
     fn kernel(&self) -> Option<DeviceKernel> {
-        let texts = &[connections::KERNEL, ("conntrack", include_str!("conntrack.kernel.c"))];
+        const TEXTS: &[Text] = &[
+            connections::KERNEL,
+            Text {
+                name: "conntrack",
+                source: include_str!("conntrack.kernel.c"),
+                constants: &[
+                    ("CLASS_RELATED", Kind::Related as u32),
+                    ("CLASS_UNTRACKED", Kind::Untracked as u32),
+                ],
+            },
+        ];
         let Config { timeouts, loose, invalid, .. } = &self.config;
-        let mut parameters = Tracker::new(timeouts, *loose).parameters();
-        parameters.push(invalid.verdict().code().into());
+        let parameters = ConntrackParameters {
+            connections: Tracker::new(timeouts, *loose).parameters(),
+            invalid: invalid.verdict().code().into(),
+            reserved: 0,
+        };
         Some(DeviceKernel::new(KernelSpec {
-            name: "conntrack",
-            texts,
-            words: state_words::<Connection>(),
-            flow_group: FlowGroup::Serial,
-            parameters,
-            counters: (0, 2 * KINDS.len() + PROTOCOLS.len() + State::COUNT),
-            dscps: false,
-            lists: false,
-            decides: false,
-            exports: None,
+            state: Some(Connection::LAYOUT),
+            parameters: Parameters::of(&parameters),
+            more: vec![(ConntrackMore::LAYOUT, 1)],
+            ..KernelSpec::new("conntrack", TEXTS)
         }))
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step is given.
+    #[derive(Clone, Copy, NoUninit)]
+    struct ConntrackParameters {
+        connections: ConnectionParameters,
+        /// The verdict on what is invalid.
+        invalid: u32,
+        reserved: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step counts.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    struct ConntrackMore {
+        /// By [`Kind`].
+        kinds: [Tally; KINDS.len()],
+        /// Connections that were opened, by protocol.
+        opened: [u64; PROTOCOLS.len()],
+        /// How often each state was entered.
+        entered: [u64; State::COUNT],
     }
 }
 
 /// What a packet is, in the order of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    New,
-    Established,
+    New = Class::New as isize,
+    Established = Class::Established as isize,
     Related,
-    Invalid,
+    Invalid = Class::Invalid as isize,
     Untracked,
 }
 

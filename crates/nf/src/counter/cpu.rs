@@ -2,22 +2,22 @@
 
 use packetloom_packet::{Batch, Verdict};
 
-use super::{Counted, CounterReport, top};
-use crate::flows::{FlowFunction, Flows, StateAt, Visit};
+use super::{CounterReport, top};
+use crate::flows::{self, FlowFunction, Flows, StateAt, Tally, Visit};
 use crate::{Records, Report};
 
 pub(super) struct CounterCpu {
     at: StateAt,
-    all: Counted,
+    all: Tally,
 }
 
 impl CounterCpu {
     pub(super) fn new(at: StateAt) -> Self {
-        Self { at, all: Counted::default() }
+        Self { at, all: Tally::default() }
     }
 }
 
-impl Counted {
+impl Tally {
     #[inline]
     fn add(&mut self, bytes: u32) {
         self.packets += 1;
@@ -32,7 +32,7 @@ impl FlowFunction for CounterCpu {
 
     fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let mut all = self.all;
-        flows.each(self.at, batch, |packet, flow: &mut Counted| {
+        flows.each(self.at, batch, |packet, flow: &mut Tally| {
             flow.add(packet.bytes);
             all.add(packet.bytes);
             Verdict::Pass
@@ -41,13 +41,14 @@ impl FlowFunction for CounterCpu {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        self.all.packets += counted[0];
-        self.all.bytes += counted[1];
+        let Tally { packets, bytes } = flows::counted(counted).0;
+        self.all.packets += packets;
+        self.all.bytes += bytes;
     }
 
     fn report(&self, flows: &Flows) -> Box<dyn Report> {
         let states = flows.states(self.at);
-        let top = top(states.map(|(name, &Counted { packets, bytes })| (name, [packets, bytes])));
+        let top = top(states.map(|(name, &Tally { packets, bytes })| (name, [packets, bytes])));
         Box::new(CounterReport { packets: self.all.packets, bytes: self.all.bytes, top })
     }
 }

@@ -10,14 +10,14 @@ mod oracle;
 
 use std::any::Any;
 
-use bytemuck::{Pod, Zeroable};
+use packetloom_memory::LaidOut;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::config::Config;
 use crate::flows::{
     By, DeviceKernel, Facts, FactsKept, FlowFacts, FlowFunction, FlowGroup, FlowName, FlowOracle, KernelSpec,
-    StateAt, StateSpec, Top, adopt_counts, state_words,
+    StateAt, StateSpec, Tally, Text, Top, adopt_counts, state_words,
 };
 use crate::{Form, FunctionSpec, PerFlow, Report, is_equal, summary};
 
@@ -27,14 +27,15 @@ pub struct Counter {
     flows: Option<String>,
 }
 
-/// What it keeps for a flow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Counted {
-    /// Packets.
-    pub packets: u64,
-    /// Their IP bytes.
-    pub bytes: u64,
+packetloom_memory::layout! {
+    /// What the packets of a flow do to what it keeps.
+    #[allow(dead_code, reason = "kernels alone have it")]
+    struct CounterSummary {
+        packets: u64,
+        bytes: u64,
+        /// The bytes of each packet, or 0 where they differ.
+        each: u64,
+    }
 }
 
 impl FunctionSpec for Counter {
@@ -62,7 +63,7 @@ impl FunctionSpec for Counter {
 impl PerFlow for Counter {
     fn keeps(&self) -> StateSpec {
         let by = &[By::FiveTuple, By::Source, By::Initiator, By::Connection];
-        StateSpec { flows: self.flows.clone(), by, words: state_words::<Counted>() }
+        StateSpec { flows: self.flows.clone(), by, words: state_words::<Tally>() }
     }
 
     fn facts_kept(&self) -> FactsKept {
@@ -82,19 +83,13 @@ impl PerFlow for Counter {
     }
 
     fn kernel(&self) -> Option<DeviceKernel> {
-        let texts = &[("counter", include_str!("counter.kernel.c"))];
-        let words = state_words::<Counted>();
+        const TEXTS: &[Text] =
+            &[Text { name: "counter", source: include_str!("counter.kernel.c"), constants: &[] }];
         Some(DeviceKernel::new(KernelSpec {
-            name: "counter",
-            texts,
-            words,
-            flow_group: FlowGroup::Summarized(3),
-            parameters: Vec::new(),
-            counters: (2, 0),
-            dscps: false,
-            lists: false,
-            decides: false,
-            exports: None,
+            state: Some(Tally::LAYOUT),
+            totals: Some(Tally::LAYOUT),
+            flow_group: FlowGroup::Summarized(Some(CounterSummary::LAYOUT)),
+            ..KernelSpec::new("counter", TEXTS)
         }))
     }
 }

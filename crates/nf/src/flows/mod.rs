@@ -23,6 +23,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytemuck::{NoUninit, Pod, Zeroable};
+use packetloom_memory::{LaidOut, Layout};
 pub use packetloom_packet::Role;
 use packetloom_packet::batch::{Columns, Parsed, Rewritable};
 use packetloom_packet::{
@@ -90,22 +92,21 @@ pub struct StateSpec {
 }
 
 /// How a function takes many packets of one flow on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum FlowGroup {
     /// `<name>_group` takes them with all items of a group.
     Own,
-    /// The same; and `<name>_summarize` says in so many words of 64 bits what they do to a state, and `<name>_apply` brings a state up to date
-    /// by that, if it can: of packets that functions before have dropped it knows how many there are, not which ones.
-    Summarized(usize),
+    /// The same; and `<name>_summarize` says in this struct, if there is something to say, what they do to a state, and `<name>_apply` brings a
+    /// state up to date by that, if it can: of packets that functions before have dropped it knows how many there are, not which ones.
+    Summarized(Option<Layout>),
     /// One step after the other.
     Serial,
 }
 
 /// The step of a function as text for a device.
 ///
-/// It is called `<name>_step`, takes one packet to the next with its flow's state, and counts; `<name>_without` judges packets without an
-/// entry: see `offload/stateful` of the engine for what
-/// is there before it.
+/// `STEP(name)` takes one packet with its flow's state, and counts; `STEP_WITHOUT(name)` judges packets without an entry:
+/// `packets.kernel.c` of the engine has these, and what else is there before it.
 ///
 /// Devices run it as it is, so there are those of this crate alone: their texts access the flow's words, parameters and counters that they are given, and
 /// nothing else.
@@ -117,24 +118,26 @@ pub struct DeviceKernel(KernelSpec);
 pub struct KernelSpec {
     /// What its step is called.
     pub name: &'static str,
-    /// Its text after such as it shares with other functions, each with the name of its file.
-    pub texts: &'static [(&'static str, &'static str)],
-    /// Words of 64 bits of its state.
-    pub words: usize,
-    /// Words of 32 bits that it is given. A function that remembers flows ([`crate::PerFlow::remembers`]) gets one more: the bit of a packet's
-    /// notes that says that it is the first one of its flow.
-    pub parameters: Vec<u32>,
+    /// Its text after such as it shares with other functions.
+    pub texts: &'static [Text],
+    /// Its state, if it keeps any: words of 64 bits.
+    pub state: Option<Layout>,
+    /// What it is given. A field `note` of that is the bit of a packet's notes which the engine has for it: of a function that remembers flows
+    /// ([`crate::PerFlow::remembers`]) the one that says that a packet is the first one of its flow.
+    pub parameters: Parameters,
     /// How it takes many packets of one flow.
     pub flow_group: FlowGroup,
-    /// What it counts: numbers by name, and numbers by an index that only packets decide.
-    pub counters: (usize, usize),
+    /// What it counts by name: words of 64 bits.
+    pub totals: Option<Layout>,
+    /// What it counts by an index that only packets decide: these words of 64 bits, so many times, one after the other.
+    pub more: Vec<(Layout, usize)>,
     /// Whether it looks at DSCPs.
     pub dscps: bool,
-    /// Whether it lists packets one by one: the first [`LISTED`], by time and then by IP version and source. What it counted goes on with five
-    /// words for each: its time, whether it is IPv6, the halves of its source, a number.
+    /// Whether it lists packets one by one: the first [`LISTED`], by time and then by IP version and source. What it counted goes on with a
+    /// [`ListRecord`] for each.
     pub lists: bool,
-    /// Whether rules are to be found for it, which [`Offload`](crate::Offload) has. What they [decide](Decision) stands in the packet's notes, from a bit on that
-    /// is one more of the parameters; behind these [`DECISION_BITS`] it notes that it was this that decided.
+    /// Whether rules are to be found for it, which [`Offload`](crate::Offload) has. What they [decide](Decision) stands in the packet's notes, from the bit
+    /// `note` of its parameters on; behind these [`DECISION_BITS`] it notes that it was this that decided.
     pub decides: bool,
     /// What it hands out of flows, whose definition it has to itself: then it judges the packets that a meter counts.
     pub exports: Option<Exports>,
@@ -147,6 +150,25 @@ pub struct Exports {
     pub all_framings: bool,
     /// Whether it looks at more than keys say: [`details_of`](crate::meter::details_of).
     pub details: bool,
+}
+
+impl KernelSpec {
+    /// A step with these texts that keeps, is given and counts nothing, and takes one packet after the other.
+    pub(crate) fn new(name: &'static str, texts: &'static [Text]) -> Self {
+        Self {
+            name,
+            texts,
+            state: None,
+            parameters: Parameters::default(),
+            flow_group: FlowGroup::Serial,
+            totals: None,
+            more: Vec::new(),
+            dscps: false,
+            lists: false,
+            decides: false,
+            exports: None,
+        }
+    }
 }
 
 /// Why a step hands out the state of a flow.
@@ -217,6 +239,117 @@ impl Decision {
 /// What functions list one by one at most.
 pub const LISTED: usize = 100;
 
+/// A text of kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct Text {
+    /// The name of its file, without `.kernel.c`.
+    pub name: &'static str,
+    /// The text.
+    pub source: &'static str,
+    /// Numbers that it has by name.
+    pub constants: &'static [(&'static str, u32)],
+}
+
+/// What a step is given, in words of 32 bits: a struct, and rows of others behind it.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    words: Vec<u32>,
+    /// Of the struct, then of rows.
+    layouts: Vec<Layout>,
+}
+
+/// Rows behind the struct that a step is given.
+pub(crate) struct Rows {
+    /// Words before them.
+    begin: usize,
+    words: Vec<u32>,
+    layouts: Vec<Layout>,
+}
+
+impl Rows {
+    /// Adds rows: in how many words of 32 bits from the struct's beginning on they begin, for `ROWS` in kernels.
+    pub(crate) fn add<T: NoUninit + LaidOut>(&mut self, rows: &[T]) -> u32 {
+        // Words of 64 bits begin where there can be some.
+        self.words.resize(self.words.len().next_multiple_of(2), 0);
+        let begin = self.begin + self.words.len();
+        self.words.extend(words_of(rows));
+        self.layouts.push(T::LAYOUT);
+        begin as u32
+    }
+}
+
+impl Parameters {
+    /// A struct alone.
+    pub(crate) fn of<T: NoUninit + LaidOut>(own: &T) -> Self {
+        Self::with_rows(|_| *own)
+    }
+
+    /// A struct that knows where rows behind it begin.
+    pub(crate) fn with_rows<T: NoUninit + LaidOut>(make: impl FnOnce(&mut Rows) -> T) -> Self {
+        let mut rows =
+            Rows { begin: (size_of::<T>() / 4).next_multiple_of(2), words: Vec::new(), layouts: Vec::new() };
+        let own = make(&mut rows);
+        let mut words = words_of(&[own]);
+        words.resize(rows.begin, 0);
+        words.extend(rows.words);
+        Self { words, layouts: [vec![T::LAYOUT], rows.layouts].concat() }
+    }
+
+    /// The words.
+    pub fn words(&self) -> &[u32] {
+        &self.words
+    }
+}
+
+packetloom_memory::layout! {
+    /// The parameters of a step that is given a bit of notes alone.
+    #[derive(Clone, Copy, NoUninit)]
+    struct NoteParameters {
+        note: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// Packets and IP bytes.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub struct Tally {
+        /// Packets.
+        pub packets: u64,
+        /// Their IP bytes.
+        pub bytes: u64,
+    }
+}
+
+impl Tally {
+    /// In this order.
+    pub(crate) fn words(self) -> [u64; 2] {
+        bytemuck::cast(self)
+    }
+}
+
+packetloom_memory::layout! {
+    /// What is listed of a packet.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub struct ListRecord {
+        /// Nanoseconds since the epoch.
+        pub time: u64,
+        /// 1 if it is IPv6, or 0.
+        pub is_v6: u64,
+        /// The halves of its source.
+        pub source: [u64; 2],
+        /// What the function says of it.
+        pub number: u64,
+    }
+}
+
+/// What a step counted by name, or by an index, in front of words, and the words behind it; nothing where no device had it.
+pub(crate) fn counted<T: Pod>(words: &[u64]) -> (T, &[u64]) {
+    match words.split_at_checked(size_of::<T>() / size_of::<u64>()) {
+        Some((own, behind)) => (*bytemuck::from_bytes(bytemuck::cast_slice(own)), behind),
+        None => (T::zeroed(), &[]),
+    }
+}
+
 impl Deref for DeviceKernel {
     type Target = KernelSpec;
 
@@ -226,39 +359,85 @@ impl Deref for DeviceKernel {
 }
 
 impl DeviceKernel {
-    pub(crate) const fn new(spec: KernelSpec) -> Self {
+    pub(crate) fn new(spec: KernelSpec) -> Self {
         Self(spec)
     }
 
-    /// Gives it one more parameter: the bit of packets' notes that is its own.
-    pub fn add_note(&mut self, note: u32) {
-        self.0.parameters.push(note);
+    /// Tells it the bit of packets' notes that is its own, by the field `note` of its parameters.
+    ///
+    /// # Panics
+    /// Where these have none.
+    pub fn set_note(&mut self, note: u32) {
+        let Parameters { words, layouts } = &mut self.0.parameters;
+        let fields = layouts.first().map_or(&[][..], |layout| layout.fields);
+        let field = fields.iter().find(|field| field.name == "note").expect("parameters with a note");
+        words[field.at / 4] = note;
+    }
+
+    /// Words of 64 bits of its state.
+    pub fn words(&self) -> usize {
+        words_in(self.state)
+    }
+
+    /// Words of 64 bits that it counts: by name, and by an index.
+    pub fn counters(&self) -> [usize; 2] {
+        [words_in(self.totals), self.more.iter().map(|&(layout, rows)| words_in(Some(layout)) * rows).sum()]
+    }
+
+    /// Words of 64 bits of its summary, if packets are summarized.
+    pub fn summary_words(&self) -> Option<usize> {
+        matches!(self.flow_group, FlowGroup::Summarized(_)).then(|| words_in(self.summary()))
+    }
+
+    fn summary(&self) -> Option<Layout> {
+        match self.flow_group {
+            FlowGroup::Summarized(summary) => summary,
+            FlowGroup::Own | FlowGroup::Serial => None,
+        }
+    }
+
+    /// All structs in its text that are declared here.
+    pub fn layouts(&self) -> impl Iterator<Item = Layout> {
+        self.word_layouts().chain(self.parameters.layouts.iter().copied())
+    }
+
+    /// Those of them that are words of 64 bits: state, summary, what it counts.
+    pub fn word_layouts(&self) -> impl Iterator<Item = Layout> {
+        let more = self.more.iter().map(|&(layout, _)| layout);
+        [self.state, self.totals, self.summary()].into_iter().flatten().chain(more)
+    }
+
+    /// The names by which its text has them: `NAME_State`, `NAME_Parameters`, `NAME_Totals`, `NAME_More`, `NAME_Summary`.
+    pub fn types(&self) -> String {
+        let types = [
+            ("State", self.state, "u64"),
+            ("Parameters", self.parameters.layouts.first().copied(), "u32"),
+            ("Totals", self.totals, "u64"),
+            ("More", self.more.first().map(|&(layout, _)| layout), "u64"),
+            ("Summary", self.summary(), "u64"),
+        ];
+        let own = self.name;
+        let types = types.map(|(what, layout, otherwise)| {
+            format!("typedef {} {own}_{what};\n", layout.map_or(otherwise, |layout| layout.name))
+        });
+        types.concat()
     }
 
     /// What notes the first packets of flows that a function remembers, by a bit of packets' notes.
     pub fn remember(note: u32) -> Self {
-        Self(KernelSpec {
-            name: "remember",
-            texts: &[("remember", include_str!("remember.kernel.c"))],
-            words: 0,
-            parameters: vec![note],
-            flow_group: FlowGroup::Own,
-            counters: (0, 0),
-            dscps: false,
-            lists: false,
-            decides: false,
-            exports: None,
-        })
+        const TEXTS: &[Text] =
+            &[Text { name: "remember", source: include_str!("remember.kernel.c"), constants: &[] }];
+        let parameters = Parameters::of(&NoteParameters { note });
+        Self(KernelSpec { parameters, flow_group: FlowGroup::Own, ..KernelSpec::new("remember", TEXTS) })
     }
 
     /// What has rules decide that were found before, as notes say from this bit on.
     pub fn decide(note: u32) -> Self {
-        Self(KernelSpec {
-            name: "decide",
-            texts: &[("decide", include_str!("decide.kernel.c"))],
-            flow_group: FlowGroup::Summarized(0),
-            ..Self::remember(note).0
-        })
+        const TEXTS: &[Text] =
+            &[Text { name: "decide", source: include_str!("decide.kernel.c"), constants: &[] }];
+        let parameters = Parameters::of(&NoteParameters { note });
+        let flow_group = FlowGroup::Summarized(None);
+        Self(KernelSpec { parameters, flow_group, ..KernelSpec::new("decide", TEXTS) })
     }
 }
 
@@ -275,10 +454,15 @@ pub(crate) fn adopt_counts(words: &mut [u64]) -> bool {
     true
 }
 
-/// Words of 64 bits as kernels take them.
-pub(crate) fn parameters_of<T: bytemuck::Pod>(value: &T) -> Vec<u32> {
-    let (words, _) = bytemuck::bytes_of(value).as_chunks();
+/// Words of 32 bits of structs that have no others.
+fn words_of<T: NoUninit>(structs: &[T]) -> Vec<u32> {
+    let (words, _) = bytemuck::cast_slice(structs).as_chunks();
     words.iter().map(|&bytes| u32::from_ne_bytes(bytes)).collect()
+}
+
+/// Words of 64 bits.
+fn words_in(layout: Option<Layout>) -> usize {
+    layout.map_or(0, |layout| layout.size / size_of::<u64>())
 }
 
 /// The batch form of a function that keeps state for flows, owned by one worker.
@@ -602,5 +786,57 @@ impl Beginnings {
     #[inline]
     pub fn contains(&self, frame: u32) -> bool {
         self.0.get(frame as usize).is_some_and(|&begins| begins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    packetloom_memory::layout! {
+        #[derive(Clone, Copy, NoUninit)]
+        struct Head {
+            first: u32,
+            note: u32,
+            rows: u32,
+        }
+    }
+
+    #[test]
+    fn rows_of_parameters_stand_where_the_head_says() {
+        let parameters = Parameters::with_rows(|rows| Head {
+            first: rows.add(&[7u32, 8, 9]),
+            note: 0,
+            rows: rows.add(&[0x1_0000_0002u64]),
+        });
+        // Words of 64 bits begin at even places.
+        assert_eq!(parameters.words(), [4, 0, 8, 0, 7, 8, 9, 0, 2, 1]);
+        let mut kernel = DeviceKernel::new(KernelSpec { parameters, ..KernelSpec::new("own", &[]) });
+        kernel.set_note(21);
+        assert_eq!(kernel.parameters.words()[..3], [4, 21, 8]);
+        let types = "typedef u64 own_State;\ntypedef Head own_Parameters;\ntypedef u64 own_Totals;\n\
+            typedef u64 own_More;\ntypedef u64 own_Summary;\n";
+        assert_eq!(kernel.types(), types);
+    }
+
+    /// Blocks of code that are in a page, of a language.
+    fn blocks<'a>(page: &'a str, language: &str) -> impl Iterator<Item = &'a str> {
+        let fence = format!("```{language}\n");
+        let begins: Vec<_> = page.match_indices(&fence).map(|(at, _)| at + fence.len()).collect();
+        begins.into_iter().filter_map(|begin| Some(page[begin..].split_once("```")?.0))
+    }
+
+    /// What `docs/kernels.md` shows of a step is what is compiled and compared with the oracle.
+    #[test]
+    fn the_page_on_kernels_shows_a_step_as_it_is() {
+        let page = include_str!("../../../../docs/kernels.md");
+        let (_, page) = page.split_once("## A step of a network function").expect("the part on steps");
+        let (declared, source) =
+            (include_str!("../counter/mod.rs"), include_str!("../counter/counter.kernel.c"));
+        assert_eq!(blocks(page, "c").collect::<Vec<_>>(), [source]);
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        let shown: Vec<_> = blocks(page, "rs").map(words).collect();
+        assert_eq!(shown.len(), 2);
+        shown.iter().for_each(|block| assert!(words(declared).contains(block), "{block}"));
     }
 }

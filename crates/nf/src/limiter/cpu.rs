@@ -2,21 +2,21 @@
 
 use packetloom_packet::{Batch, DropReason, Verdict};
 
-use super::LimiterReport;
-use crate::bucket::{Level, Parameters};
-use crate::flows::{FlowFunction, Flows, Seen, StateAt, Visit};
+use super::{LimiterReport, LimiterTotals};
+use crate::bucket::{BucketTerms, Level};
+use crate::flows::{self, FlowFunction, Flows, Seen, StateAt, Visit};
 use crate::units::Unit;
 use crate::{Records, Report};
 
 pub(super) struct LimiterCpu {
     at: StateAt,
-    parameters: Parameters,
+    parameters: BucketTerms,
     unit: Unit,
     report: LimiterReport,
 }
 
 impl LimiterCpu {
-    pub(super) fn new(at: StateAt, parameters: Parameters, unit: Unit) -> Self {
+    pub(super) fn new(at: StateAt, parameters: BucketTerms, unit: Unit) -> Self {
         Self { at, parameters, unit, report: LimiterReport::default() }
     }
 }
@@ -52,7 +52,9 @@ impl FlowFunction for LimiterCpu {
 
     fn add(&mut self, counted: &[u64]) {
         let LimiterReport { passed, dropped } = &mut self.report;
-        for (own, counted) in passed.iter_mut().chain(dropped).zip(counted) {
+        let counted: LimiterTotals = flows::counted(counted).0;
+        let all = [counted.passed.words(), counted.dropped.words()];
+        for (own, counted) in passed.iter_mut().chain(dropped).zip(all.as_flattened()) {
             *own += counted;
         }
     }

@@ -1,20 +1,16 @@
-/*
- * A token bucket for each flow: see mod.rs. State: level, time. Parameters: the bucket, then 1 if tokens count bytes, 0 if packets. Totals:
- * packets and bytes that passed, packets and bytes that were dropped.
- */
-FUNCTION u32 limiter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
-                          MORE more) {
-  Bucket bucket = bucket_at(parameters, 0);
+/* A token bucket for each flow: see mod.rs. */
+STEP(limiter) {
+  BucketTerms bucket = bucket_load(&parameters->bucket);
   if (is_new) {
-    state[0] = bucket.full;
-    state[1] = packet->now;
+    state->level = bucket.full;
+    state->time = packet->now;
   }
-  bucket_pour(&state[0], bucket.full, bucket_income(&bucket, bucket_advance(&state[1], packet->now)));
-  u32 passes = bucket_withdraw(&state[0], parameters[6] ? packet->bytes : 1);
-  totals[0] += passes;
-  totals[1] += passes ? packet->bytes : 0;
-  totals[2] += !passes;
-  totals[3] += passes ? 0 : packet->bytes;
+  bucket_pour(&state->level, bucket.full, bucket_income(&bucket, bucket_advance(&state->time, packet->now)));
+  u32 passes = bucket_withdraw(&state->level, parameters->counts_bytes ? packet->bytes : 1);
+  totals->passed.packets += passes;
+  totals->passed.bytes += passes ? packet->bytes : 0;
+  totals->dropped.packets += !passes;
+  totals->dropped.bytes += passes ? 0 : packet->bytes;
   return passes ? VERDICT_PASS : VERDICT_RATE_LIMIT;
 }
 
@@ -84,20 +80,19 @@ FUNCTION u32 limiter_even(PRIVATE FlowGroup *group, u32 passes, u64 price, u64 f
   return 0;
 }
 
-FUNCTION u32 limiter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
-                           MORE more) {
+STEP_GROUP(limiter) {
   LOCAL Meeting *meeting = group->meeting;
   PRIVATE Team *team = group->team;
-  Bucket bucket = bucket_at(parameters, 0);
+  BucketTerms bucket = bucket_load(&parameters->bucket);
   u32 item = team_item(team);
-  u32 units = parameters[6] ? packet->bytes : 1;
+  u32 units = parameters->counts_bytes ? packet->bytes : 1;
   if (item == group->first) {
     group->scratch[0] = packet->now;
   }
   team_sync(team);
   u64 begin = group->scratch[0];
-  u64 time = group->is_new ? begin : group->state[1];
-  u64 level = group->is_new ? bucket.full : group->state[0];
+  u64 time = group->is_new ? begin : state->time;
+  u64 level = group->is_new ? bucket.full : state->level;
   bucket_pour(&level, bucket.full, bucket_income(&bucket, bucket_advance(&time, begin)));
   /* The latest time of the packets up to this one, and of all. */
   u64 now = passes && packet->now > time ? packet->now : time;
@@ -112,13 +107,12 @@ FUNCTION u32 limiter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32
     for (u32 turn = 0; turn < team->size; turn++) {
       if (turn == item && passes) {
         u32 is_begin = item == group->first;
-        u64 own[2];
-        own[0] = is_begin ? level : group->state[0];
-        own[1] = is_begin ? time : group->state[1];
-        bucket_pour(&own[0], bucket.full, bucket_income(&bucket, bucket_advance(&own[1], packet->now)));
-        verdict = bucket_withdraw(&own[0], units) ? VERDICT_PASS : VERDICT_RATE_LIMIT;
-        group->state[0] = own[0];
-        group->state[1] = own[1];
+        u64 own_level = is_begin ? level : state->level;
+        u64 own_time = is_begin ? time : state->time;
+        bucket_pour(&own_level, bucket.full, bucket_income(&bucket, bucket_advance(&own_time, packet->now)));
+        verdict = bucket_withdraw(&own_level, units) ? VERDICT_PASS : VERDICT_RATE_LIMIT;
+        state->level = own_level;
+        state->time = own_time;
       }
       team_sync(team);
     }
@@ -159,39 +153,31 @@ FUNCTION u32 limiter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32
       }
     }
     if (item == 0) {
-      group->state[0] = LIMITER_ZERO + income - used;
-      group->state[1] = last;
+      state->level = LIMITER_ZERO + income - used;
+      state->time = last;
     }
   }
   u32 is_out = verdict != VERDICT_PASS;
-  totals[0] += passes && !is_out;
-  totals[1] += passes && !is_out ? packet->bytes : 0;
-  totals[2] += passes && is_out;
-  totals[3] += passes && is_out ? packet->bytes : 0;
+  totals->passed.packets += passes && !is_out;
+  totals->passed.bytes += passes && !is_out ? packet->bytes : 0;
+  totals->dropped.packets += passes && is_out;
+  totals->dropped.bytes += passes && is_out ? packet->bytes : 0;
   return verdict;
 }
 
 /*
- * What a piece of packets does to a bucket, whatever its level is. All numbers count from the piece's first packet:
+ * What a piece of packets does to a bucket, whatever its level is: see LimiterSummary in mod.rs. All numbers count from the piece's first packet.
  *
- * 0: the level that the bucket must have at the first packet for all packets to pass, plus LIMITER_ZERO
- * 1: the income until the latest packet
- * 2: what is taken if all packets pass
- * 3: the least that U can be at the end, minus what is taken; LIMITER_NEVER if some packet does not pass at any level
- * 4: the price of all packets; 0 if prices differ, or if the bucket might become full after a packet that does not pass
- * 5: the most by which the level before any packet exceeds that at the first one, if all pass, plus LIMITER_ZERO
- *
- * 4 and 5 say what happens if some packets do not pass. As long as the bucket does not become full, (0 - level) / 4 packets, rounded up, do
- * not pass (0 and 4: these numbers): see limiter_even. After a packet that does not pass, the level is less than the price.
+ * `price` and `ahead` say what happens if some packets do not pass. As long as the bucket does not become full, (needed - level) / price packets,
+ * rounded up, do not pass: see limiter_even. After a packet that does not pass, the level is less than the price.
  */
 #define LIMITER_NEVER (~(u64)0)
 
-FUNCTION u32 limiter_summarize(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,
-                             GLOBAL const u32 *parameters, GLOBAL u64 *summary) {
+STEP_SUMMARIZE(limiter) {
   LOCAL Meeting *meeting = group->meeting;
   PRIVATE Team *team = group->team;
-  Bucket bucket = bucket_at(parameters, 0);
-  u32 units = parameters[6] ? packet->bytes : 1;
+  BucketTerms bucket = bucket_load(&parameters->bucket);
+  u32 units = parameters->counts_bytes ? packet->bytes : 1;
   u64 income = (latest - first) * bucket.rate;
   u32 is_small = multiply_high_64(latest - first, bucket.rate) == 0 && income < LIMITER_MOST && bucket.full < LIMITER_MOST;
   if (team_any(meeting, team, !is_small || (is_member && (units > LIMITER_UNITS || units == 0)))) {
@@ -222,38 +208,37 @@ FUNCTION u32 limiter_summarize(PRIVATE FlowGroup *group, PRIVATE Packet *packet,
   u32 may_fill = is_member && lacked && more + lacked - LIMITER_ZERO + price > LIMITER_ZERO + bucket.full;
   u32 is_even = !team_any(meeting, team, (is_member && price != one_price) || may_fill);
   if (team_item(team) == 0) {
-    summary[0] = needed;
-    summary[1] = income;
-    summary[2] = all_taken;
-    summary[3] = never ? LIMITER_NEVER : least_of_all;
-    summary[4] = is_even ? one_price : 0;
-    summary[5] = most_more;
+    summary->needed = needed;
+    summary->income = income;
+    summary->taken = all_taken;
+    summary->least = never ? LIMITER_NEVER : least_of_all;
+    summary->price = is_even ? one_price : 0;
+    summary->ahead = most_more;
   }
   return is_even || !never;
 }
 
-FUNCTION u32 limiter_apply(PRIVATE u64 *state, u64 first, u64 latest, GLOBAL const u32 *parameters, PRIVATE const u64 *summary,
-                            PRIVATE u64 *dropped) {
-  Bucket bucket = bucket_at(parameters, 0);
-  if (first < state[1] || *dropped) {
+STEP_APPLY(limiter) {
+  BucketTerms bucket = bucket_load(&parameters->bucket);
+  if (first < state->time || *dropped) {
     return 0;
   }
-  bucket_pour(&state[0], bucket.full, bucket_income(&bucket, bucket_advance(&state[1], first)));
-  u64 level = state[0];
+  bucket_pour(&state->level, bucket.full, bucket_income(&bucket, bucket_advance(&state->time, first)));
+  u64 level = state->level;
   u64 least = LIMITER_ZERO - level;
-  u64 taken = summary[2];
-  if (summary[3] != LIMITER_NEVER && LIMITER_ZERO + level >= summary[0]) {
-    least = larger_64(least, summary[3]);
-  } else if (summary[4] && summary[5] + level <= LIMITER_ZERO + bucket.full) {
-    u64 lacking = summary[0] - LIMITER_ZERO - level;
-    u64 too_many = (lacking + summary[4] - 1) / summary[4];
-    taken -= too_many * summary[4];
+  u64 taken = summary->taken;
+  if (summary->least != LIMITER_NEVER && LIMITER_ZERO + level >= summary->needed) {
+    least = larger_64(least, summary->least);
+  } else if (summary->price && summary->ahead + level <= LIMITER_ZERO + bucket.full) {
+    u64 lacking = summary->needed - LIMITER_ZERO - level;
+    u64 too_many = (lacking + summary->price - 1) / summary->price;
+    taken -= too_many * summary->price;
     *dropped += too_many;
   } else {
     return 0;
   }
-  state[0] = LIMITER_ZERO + summary[1] - (least + taken);
-  state[1] = latest;
+  state->level = LIMITER_ZERO + summary->income - (least + taken);
+  state->time = latest;
   return 1;
 }
 

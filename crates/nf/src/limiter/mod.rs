@@ -14,14 +14,16 @@ mod oracle;
 
 use std::any::Any;
 
+use bytemuck::{NoUninit, Pod, Zeroable};
+use packetloom_memory::LaidOut;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::config::Config;
-use crate::bucket::{self, Level, Parameters};
+use crate::bucket::{self, BucketTerms, Level};
 use crate::flows::{
-    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, parameters_of,
-    state_words,
+    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, Parameters, StateAt, StateSpec, Tally,
+    Text, state_words,
 };
 use crate::summary::{self, Volume};
 use crate::units::{Size, Throughput, Unit};
@@ -34,7 +36,7 @@ pub struct Limiter {
     rate: Throughput,
     burst: Size,
     unit: Unit,
-    parameters: Parameters,
+    parameters: BucketTerms,
 }
 
 impl FunctionSpec for Limiter {
@@ -86,22 +88,58 @@ impl PerFlow for Limiter {
     }
 
     fn kernel(&self) -> Option<DeviceKernel> {
-        let texts = &[bucket::KERNEL, ("limiter", include_str!("limiter.kernel.c"))];
-        let mut parameters = parameters_of(&self.parameters);
-        parameters.push((self.unit == Unit::Bytes).into());
-        let words = state_words::<Level>();
+        const TEXTS: &[Text] = &[
+            bucket::KERNEL,
+            Text { name: "limiter", source: include_str!("limiter.kernel.c"), constants: &[] },
+        ];
+        let counts_bytes = (self.unit == Unit::Bytes).into();
+        let parameters = LimiterParameters { bucket: self.parameters, counts_bytes, reserved: 0 };
         Some(DeviceKernel::new(KernelSpec {
-            name: "limiter",
-            texts,
-            words,
-            flow_group: FlowGroup::Summarized(6),
-            parameters,
-            counters: (4, 0),
-            dscps: false,
-            lists: false,
-            decides: false,
-            exports: None,
+            state: Some(Level::LAYOUT),
+            parameters: Parameters::of(&parameters),
+            totals: Some(LimiterTotals::LAYOUT),
+            flow_group: FlowGroup::Summarized(Some(LimiterSummary::LAYOUT)),
+            ..KernelSpec::new("limiter", TEXTS)
         }))
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step is given.
+    #[derive(Clone, Copy, NoUninit)]
+    struct LimiterParameters {
+        bucket: BucketTerms,
+        /// Whether tokens count bytes, or packets.
+        counts_bytes: u32,
+        reserved: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step counts.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    struct LimiterTotals {
+        passed: Tally,
+        dropped: Tally,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What a piece of packets does to a bucket, whatever its level is: see `limiter.kernel.c`. All numbers count from its first packet.
+    #[allow(dead_code, reason = "kernels alone have it")]
+    struct LimiterSummary {
+        /// The level that the bucket must have at the first packet for all packets to pass, plus LIMITER_ZERO.
+        needed: u64,
+        /// The income until the latest packet.
+        income: u64,
+        /// What is taken if all packets pass.
+        taken: u64,
+        /// The least that U can be at the end, minus what is taken; LIMITER_NEVER if some packet does not pass at any level.
+        least: u64,
+        /// The price of all packets; 0 if prices differ, or if the bucket might become full after a packet that does not pass.
+        price: u64,
+        /// The most by which the level before any packet exceeds that at the first one, if all pass, plus LIMITER_ZERO.
+        ahead: u64,
     }
 }
 

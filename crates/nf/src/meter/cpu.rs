@@ -15,9 +15,9 @@ use packetloom_packet::{
 
 use super::details::{self, Kept};
 use super::names::Names;
-use super::{Framings, MeterReport, OTHERS, Settings, end_reason, is_last};
+use super::{Framings, MeterMore, MeterReport, OTHERS, Settings, end_reason, is_last};
 use crate::flows::{
-    Cursor, End, Exported, FlowFacts, FlowFunction, Flows, Seen, StateAt, Visit, state_words,
+    self, Cursor, End, Exported, FlowFacts, FlowFunction, Flows, Seen, StateAt, Tally, Visit, state_words,
 };
 use crate::units::Span;
 use crate::{Records, Report};
@@ -84,34 +84,37 @@ impl Limits {
     }
 }
 
-/// A record on its way, [forward, reverse]: 72 bytes, so that an entry takes two cache lines.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Flow {
-    first: [u64; 2],
-    last: [u64; 2],
-    packets: [u64; 2],
-    bytes: [u64; 2],
-    /// TCP flags forward and reverse, a byte each; [`FROM_A`]; from [`NUMBER`] on the number of the first packet, by which records are in
-    /// order at the end, or [another one](OTHERS).
-    rest: u64,
+packetloom_memory::layout! {
+    /// A record on its way, [forward, reverse]: 72 bytes, so that an entry takes two cache lines.
+    #[derive(Clone, Copy, Debug, Pod, Zeroable)]
+    pub(super) struct Flow {
+        first: [u64; 2],
+        last: [u64; 2],
+        packets: [u64; 2],
+        bytes: [u64; 2],
+        /// TCP flags forward and reverse, a byte each; [`FROM_A`]; from [`NUMBER`] on the number of the first packet, by which records are in
+        /// order at the end, or [another one](OTHERS).
+        rest: u64,
+    }
 }
 
 pub(super) const WORDS: usize = state_words::<Flow>();
 const _: () = assert!(WORDS == 9);
 
 /// Whether endpoint `a` of the key sent the first packet.
-const FROM_A: u64 = 1 << 16;
-const NUMBER: u32 = 17;
+const FROM_A: u64 = 1 << FROM_A_BIT;
+pub(super) const FROM_A_BIT: u32 = 16;
+pub(super) const NUMBER: u32 = 17;
 /// Numbers are those of a worker in a run.
 pub(super) const PASSING: &[(usize, u64)] = &[(WORDS - 1, !0 << NUMBER)];
 
-/// The same with details, of each direction: an entry takes four cache lines.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Detailed {
-    flow: Flow,
-    kept: [Kept; 2],
+packetloom_memory::layout! {
+    /// The same with details, of each direction: an entry takes four cache lines.
+    #[derive(Clone, Copy, Debug, Pod, Zeroable)]
+    pub(super) struct Detailed {
+        flow: Flow,
+        kept: [Kept; 2],
+    }
 }
 
 pub(super) const DETAILED_WORDS: usize = state_words::<Detailed>();
@@ -452,15 +455,13 @@ impl<S: FlowState> FlowFunction for MeterCpu<S> {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        let &[packets, bytes, protocol, framing, packets_without, bytes_without] = counted else {
-            debug_assert!(counted.is_empty(), "six counters, or none where no device had it");
-            return;
-        };
+        let (Tally { packets, bytes }, counted) = flows::counted(counted);
+        let MeterMore { others: [protocol, framing], without } = flows::counted(counted).0;
         let Self { report, .. } = self;
-        let packets = packets + packets_without;
+        let packets = packets + without.packets;
         report.frames += packets + protocol + framing;
         report.counted_packets += packets;
-        report.counted_ip_bytes += bytes + bytes_without;
+        report.counted_ip_bytes += bytes + without.bytes;
         report.not_counted.add_many(Reject::Protocol, protocol);
         report.not_counted.add_many(Reject::OtherFraming, framing);
     }

@@ -1,5 +1,7 @@
 //! What is kept of a direction beside its counters.
 
+use std::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::wire::ethernet;
@@ -32,6 +34,16 @@ pub(super) struct Kept {
     begin: [u8; 4],
     fragments: u64,
 }
+
+// Kernels have words; those between lengths and fragments have the name of the first of them.
+packetloom_memory::layout!(impl Kept { lengths: u64, ttls: [u64; DETAIL_WORDS], fragments: u64 });
+
+/// Words that a device is told of a packet's details.
+pub const DETAIL_WORDS: usize = (offset_of!(Kept, fragments) - offset_of!(Kept, ttls)) / 8;
+
+/// Bits of the first of these words where fields begin.
+pub(super) const CLASS_OF_SERVICE: usize = 8 * (offset_of!(Kept, class_of_service) - offset_of!(Kept, ttls));
+pub(super) const FRAGMENT_FLAGS: usize = 8 * (offset_of!(Kept, fragment_flags) - offset_of!(Kept, ttls));
 
 /// Bits that mean something in one run alone: what of a name is on its way.
 pub(super) const PASSING: u64 = !0 << 16 & !(((OVER | LATER) as u64) << 16);
@@ -172,7 +184,7 @@ impl Described for InBatch<'_> {
 
 /// What a device is told of a packet's details: what its direction would have with this packet alone, of `Kept` the words between the first
 /// and the last one, which are known there.
-pub fn details_of(batch: &Batch, index: usize) -> Option<[u64; 4]> {
+pub fn details_of(batch: &Batch, index: usize) -> Option<[u64; DETAIL_WORDS]> {
     let layers = batch.layers(index)?;
     let (key, ip_bytes) = match batch.parsed()[index] {
         Parsed::V4(at) => (Key::V4(batch.v4().keys[at as usize]), batch.v4().bytes[at as usize]),
@@ -181,7 +193,7 @@ pub fn details_of(batch: &Batch, index: usize) -> Option<[u64; 4]> {
     };
     let mut kept = Kept::zeroed();
     kept.add(&InBatch { batch, index, layers, key, ip_bytes }, true);
-    let [_, details @ .., _]: [u64; 6] = bytemuck::cast(kept);
+    let [_, details @ .., _]: [u64; DETAIL_WORDS + 2] = bytemuck::cast(kept);
     Some(details)
 }
 

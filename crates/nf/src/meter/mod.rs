@@ -31,7 +31,9 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytemuck::{NoUninit, Pod, Zeroable};
 use packetloom_export::{Fields, Format, LineFormat, Lines, Sampling};
+use packetloom_memory::LaidOut;
 use packetloom_packet::reject::RejectCounts;
 use packetloom_packet::{EndReason, FlowRecord};
 use schemars::JsonSchema;
@@ -39,14 +41,14 @@ use serde::Serialize;
 
 pub use config::{Config, Framings};
 use cpu::{Detailed, Flow, MeterCpu};
-pub use details::details_of;
+pub use details::{DETAIL_WORDS, details_of};
 pub use export::{ExportConfig, ExportProtocol};
 pub use names::NameCounts;
 use names::{KnownNames, Names};
 
 use crate::flows::{
-    By, Definition, DeviceKernel, End, Exports, Facts, FactsKept, FlowFunction, FlowGroup, FlowOracle,
-    KernelSpec, StateAt, StateSpec, WhenFull, parameters_of,
+    By, Definition, DeviceKernel, End, Exports, Facts, FactsKept, FlowFunction, FlowOracle, KernelSpec,
+    Parameters, StateAt, StateSpec, Tally, Text, WhenFull,
 };
 use crate::summary::{self, NamedCounts};
 use crate::units::Span;
@@ -273,23 +275,42 @@ impl PerFlow for Meter {
         }
         let details = self.has_details();
         let limits = cpu::Limits::new(idle, active);
+        const COMMON: Text = Text {
+            name: "meter",
+            source: include_str!("meter.kernel.c"),
+            constants: &[("METER_FROM_A_BIT", cpu::FROM_A_BIT), ("METER_NUMBER", cpu::NUMBER)],
+        };
+        const PLAIN: &[Text] =
+            &[COMMON, Text { name: "plain", source: include_str!("plain.kernel.c"), constants: &[] }];
+        const DETAILED: &[Text] = &[
+            COMMON,
+            Text {
+                name: "detailed",
+                source: include_str!("detailed.kernel.c"),
+                constants: &[
+                    ("KEPT_CLASS_OF_SERVICE", details::CLASS_OF_SERVICE as u32),
+                    ("KEPT_FRAGMENT_FLAGS", details::FRAGMENT_FLAGS as u32),
+                ],
+            },
+        ];
+        let parameters = MeterParameters {
+            idle: limits.idle,
+            active: limits.active,
+            first: self.first,
+            ends_with_connection: end_of_flow.into(),
+            all_framings: (framings == Framings::All).into(),
+        };
+        let (spec, state) = match details {
+            true => (KernelSpec::new("detailed_meter", DETAILED), Detailed::LAYOUT),
+            false => (KernelSpec::new("meter", PLAIN), Flow::LAYOUT),
+        };
         Some(DeviceKernel::new(KernelSpec {
-            name: if details { "detailed_meter" } else { "meter" },
-            texts: &[("meter", include_str!("meter.kernel.c"))],
-            words: self.keeps().words,
-            flow_group: FlowGroup::Serial,
-            parameters: parameters_of(&[
-                limits.idle,
-                limits.active,
-                self.first,
-                end_of_flow.into(),
-                (framings == Framings::All).into(),
-            ]),
-            counters: (2, 4),
-            dscps: false,
-            lists: false,
-            decides: false,
+            state: Some(state),
+            parameters: Parameters::of(&parameters),
+            totals: Some(Tally::LAYOUT),
+            more: vec![(MeterMore::LAYOUT, 1)],
             exports: Some(Exports { all_framings: framings == Framings::All, details }),
+            ..spec
         }))
     }
 
@@ -302,6 +323,33 @@ impl PerFlow for Meter {
         } else {
             None
         }
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step is given.
+    #[derive(Clone, Copy, NoUninit)]
+    struct MeterParameters {
+        /// The longest times since the latest and since the first packet that a record survives.
+        idle: u64,
+        active: u64,
+        /// What is added to packets' numbers.
+        first: u64,
+        /// Whether records of TCP end with their connections.
+        ends_with_connection: u32,
+        /// Whether packets in all framings count.
+        all_framings: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step counts beside packets and bytes of flows with an entry.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    struct MeterMore {
+        /// Packets of other protocols, and in other framings.
+        others: [u64; 2],
+        /// Packets without an entry.
+        without: Tally,
     }
 }
 

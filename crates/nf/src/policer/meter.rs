@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::Error;
-use crate::bucket::{Bucket, MAX_BURST, MAX_RATE, PARTS, Parameters, advance, pour, withdraw, within};
+use crate::bucket::{Bucket, BucketTerms, MAX_BURST, MAX_RATE, PARTS, advance, pour, withdraw, within};
 
 /// What a packet is marked with; a later one is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, JsonSchema)]
@@ -46,16 +46,17 @@ impl Colour {
     }
 }
 
-/// What the two buckets of a marker hold at a time: 24 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
-#[repr(C)]
-pub struct Levels {
-    /// Parts in the bucket C.
-    pub committed: u64,
-    /// Parts in the bucket E of a single rate, or P of two rates.
-    pub outer: u64,
-    /// Nanoseconds; never goes back.
-    pub time: u64,
+packetloom_memory::layout! {
+    /// What the two buckets of a marker hold at a time: 24 bytes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
+    pub struct Levels {
+        /// Parts in the bucket C.
+        pub committed: u64,
+        /// Parts in the bucket E of a single rate, or P of two rates.
+        pub outer: u64,
+        /// Nanoseconds; never goes back.
+        pub time: u64,
+    }
 }
 
 /// A single rate three colour marker as it is configured (RFC 2697, section 2).
@@ -83,17 +84,21 @@ impl SingleRate {
     }
 }
 
-/// A single rate three colour marker (RFC 2697): five words, in this order, for devices too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
-#[repr(C)]
+/// A single rate three colour marker (RFC 2697).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SingleRateMarker {
     /// The buckets C and E as one: what comes in while neither is full goes to one of them.
-    both: Parameters,
+    both: BucketTerms,
     committed_full: u64,
     excess_full: u64,
 }
 
 impl SingleRateMarker {
+    /// Its buckets for devices, of which the first is both, and where C and E are full.
+    pub(super) fn buckets(&self) -> ([BucketTerms; 2], Levels) {
+        ([self.both, BucketTerms::zeroed()], self.full_at(0))
+    }
+
     /// The levels where the first packet comes at `now`: full.
     pub fn full_at(&self, now: u64) -> Levels {
         Levels { committed: self.committed_full, outer: self.excess_full, time: now }
@@ -156,15 +161,19 @@ impl TwoRate {
     }
 }
 
-/// A two rate three colour marker (RFC 2698): six words, in this order, for devices too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Pod, Zeroable)]
-#[repr(C)]
+/// A two rate three colour marker (RFC 2698).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TwoRateMarker {
-    committed: Parameters,
-    peak: Parameters,
+    committed: BucketTerms,
+    peak: BucketTerms,
 }
 
 impl TwoRateMarker {
+    /// Its buckets for devices, and where they are full.
+    pub(super) fn buckets(&self) -> ([BucketTerms; 2], Levels) {
+        ([self.committed, self.peak], self.full_at(0))
+    }
+
     /// The levels where the first packet comes at `now`: full.
     pub fn full_at(&self, now: u64) -> Levels {
         Levels {

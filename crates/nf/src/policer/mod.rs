@@ -32,16 +32,18 @@ mod tests;
 use std::any::Any;
 use std::fmt;
 
-use bytemuck::Zeroable;
+use bytemuck::{NoUninit, Pod, Zeroable};
+use packetloom_memory::LaidOut;
 use packetloom_packet::{DropReason, Dscp, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::config::{Config, Kind, Mark, Mode};
 use self::meter::{Colour, Levels, SingleRate, SingleRateMarker, TwoRate, TwoRateMarker};
+use crate::bucket::BucketTerms;
 use crate::flows::{
-    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, StateAt, StateSpec, parameters_of,
-    state_words,
+    self, By, DeviceKernel, FlowFunction, FlowOracle, KernelSpec, Parameters, StateAt, StateSpec, Tally,
+    Text, state_words,
 };
 use crate::summary::{self, Volume};
 use crate::units::{Size, Throughput};
@@ -207,31 +209,67 @@ impl PerFlow for Policer {
 
     fn kernel(&self) -> Option<DeviceKernel> {
         const NONE: u32 = u32::MAX;
-        let texts = &[bucket::KERNEL, ("policer", include_str!("policer.kernel.c"))];
-        let (mut parameters, has_two_rates) = match &self.marker {
-            Marker::SingleRate(marker) => (parameters_of(marker), false),
-            Marker::TwoRate(marker) => (parameters_of(marker), true),
+        const TEXTS: &[Text] = &[
+            bucket::KERNEL,
+            Text {
+                name: "policer",
+                source: include_str!("policer.kernel.c"),
+                constants: &[
+                    ("POLICER_GREEN", Colour::Green as u32),
+                    ("POLICER_YELLOW", Colour::Yellow as u32),
+                    ("POLICER_RED", Colour::Red as u32),
+                    ("POLICER_NONE", NONE),
+                ],
+            },
+        ];
+        let (([first, second], full), has_two_rates) = match &self.marker {
+            Marker::SingleRate(marker) => (marker.buckets(), false),
+            Marker::TwoRate(marker) => (marker.buckets(), true),
         };
-        // As many words for either.
-        parameters.resize(parameters_of(&TwoRateMarker::zeroed()).len(), 0);
-        parameters.push(has_two_rates.into());
-        parameters.extend(self.actions.map(|action| u32::from(action.verdict().code())));
-        parameters
-            .extend(self.actions.map(|action| action.dscp().map_or(NONE, |dscp| u32::from(dscp.number()))));
-        parameters.push(self.others.map_or(NONE, |others| others as u32));
-        let words = state_words::<Levels>();
+        let dscp = |action: Action| action.dscp().map_or(NONE, |dscp| u32::from(dscp.number()));
+        let parameters = PolicerParameters {
+            first,
+            second,
+            committed_full: full.committed,
+            outer_full: full.outer,
+            has_two_rates: has_two_rates.into(),
+            verdicts: self.actions.map(|action| action.verdict().code().into()),
+            dscps: self.actions.map(dscp),
+            others: self.others.map_or(NONE, |others| others as u32),
+        };
         Some(DeviceKernel::new(KernelSpec {
-            name: "policer",
-            texts,
-            words,
-            flow_group: FlowGroup::Serial,
-            parameters,
-            counters: (6, 0),
+            state: Some(Levels::LAYOUT),
+            parameters: Parameters::of(&parameters),
+            totals: Some(PolicerTotals::LAYOUT),
             dscps: self.others.is_some(),
-            lists: false,
-            decides: false,
-            exports: None,
+            ..KernelSpec::new("policer", TEXTS)
         }))
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step is given.
+    #[derive(Clone, Copy, NoUninit)]
+    struct PolicerParameters {
+        /// With one rate the first bucket is both.
+        first: BucketTerms,
+        second: BucketTerms,
+        committed_full: u64,
+        outer_full: u64,
+        has_two_rates: u32,
+        /// By colour: the verdict, and the DSCP that packets get, or POLICER_NONE.
+        verdicts: [u32; 3],
+        dscps: [u32; 3],
+        /// The colour of packets whose DSCP says none, or POLICER_NONE where all are green before.
+        others: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step counts: of each colour.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    struct PolicerTotals {
+        colours: [Tally; 3],
     }
 }
 
@@ -247,8 +285,10 @@ const NAMES: [&str; 3] = ["green", "yellow", "red"];
 
 impl PolicerReport {
     fn add(&mut self, counted: &[u64]) {
-        for (own, counted) in self.colours.iter_mut().flatten().zip(counted) {
-            *own += counted;
+        let counted: PolicerTotals = flows::counted(counted).0;
+        for ([packets, bytes], counted) in self.colours.iter_mut().zip(counted.colours) {
+            *packets += counted.packets;
+            *bytes += counted.bytes;
         }
     }
 

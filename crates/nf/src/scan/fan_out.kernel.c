@@ -1,34 +1,20 @@
-/*
- * Distinct contacts of a source within a window: see fan_out.rs. State: when the window began, or when the source became a scanner; the bits
- * (two words); attempts, and SCAN_SCANNER. Parameters: window, time as a scanner, the part of contacts that counts, bits at the threshold (64
- * bits each); what makes contacts distinct; whether those of UDP count; those of scan.kernel.c; with UDP the bit of the note that a packet
- * begins a flow.
- */
-#define FAN_OUT_SEED 5
-#define FAN_OUT_DISTINCT 8
-#define FAN_OUT_UDP 9
-#define FAN_OUT_VERDICT 12
-#define FAN_OUT_NOTE 13
-
-/* As Distinct has them. */
-#define FAN_OUT_DESTINATIONS 0u
-#define FAN_OUT_PORTS 1u
+/* Distinct contacts of a source within a window: see fan_out.rs. The note says that a packet begins a flow. */
 
 /* Whether a packet is a contact. */
-FUNCTION u32 fan_out_opens(PRIVATE const Packet *packet, GLOBAL const u32 *parameters) {
+FUNCTION u32 fan_out_opens(PRIVATE const Packet *packet, GLOBAL const FanOutParameters *parameters) {
   if (scan_opens(packet)) {
     return 1;
   }
   u32 is_udp = (packet->rest & 0xff) == PROTOCOL_UDP && (packet->rest >> 16 & KEY_PORTS);
-  return is_udp && parameters[FAN_OUT_UDP] && (packet->notes >> parameters[FAN_OUT_NOTE] & 1);
+  return is_udp && parameters->udp && (packet->notes >> parameters->note & 1);
 }
 
 /* The hash of what is contacted, as far as it makes contacts distinct. */
-FUNCTION u64 fan_out_contact(PRIVATE const Packet *packet, GLOBAL const u32 *parameters) {
-  u32 distinct = parameters[FAN_OUT_DISTINCT];
+FUNCTION u64 fan_out_contact(PRIVATE const Packet *packet, GLOBAL const FanOutParameters *parameters) {
+  u32 distinct = parameters->distinct;
   u64 service = packet->ports >> 16 | (u64)(packet->rest & 0xff) << 32;
   PRIVATE const u32 *destination = packet->destination;
-  u64 seed = parameter_64(parameters, FAN_OUT_SEED);
+  u64 seed = parameters->seed;
   if (distinct == FAN_OUT_PORTS) {
     return scan_hash(0, 0, 0, 0, 0, service, seed);
   }
@@ -36,51 +22,51 @@ FUNCTION u64 fan_out_contact(PRIVATE const Packet *packet, GLOBAL const u32 *par
                    distinct == FAN_OUT_DESTINATIONS ? 0 : service, seed);
 }
 
-FUNCTION u32 fan_out_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GLOBAL const u32 *parameters, PRIVATE u64 *totals,
-                          MORE more) {
-  u32 verdict = parameters[FAN_OUT_VERDICT];
-  u64 elapsed = packet->now > state[0] ? packet->now - state[0] : 0;
-  if (state[3] & SCAN_SCANNER) {
-    if (elapsed < parameter_64(parameters, 1)) {
+STEP(fan_out) {
+  u32 verdict = parameters->verdict;
+  u64 elapsed = packet->now > state->since ? packet->now - state->since : 0;
+  if (state->attempts & SCAN_SCANNER) {
+    if (elapsed < parameters->terms.block_for) {
       return scan_blocks(packet, verdict, totals);
     }
-    for (u32 i = 0; i < 4; i++) {
-      state[i] = 0;
-    }
+    state->since = 0;
+    state->bits[0] = 0;
+    state->bits[1] = 0;
+    state->attempts = 0;
   }
   if (!fan_out_opens(packet, parameters)) {
     return VERDICT_PASS;
   }
-  if (state[3] == 0 || elapsed >= parameter_64(parameters, 0)) {
-    state[0] = packet->now;
-    state[1] = 0;
-    state[2] = 0;
-    state[3] = 0;
+  if (state->attempts == 0 || elapsed >= parameters->terms.window) {
+    state->since = packet->now;
+    state->bits[0] = 0;
+    state->bits[1] = 0;
+    state->attempts = 0;
   }
-  u32 attempts = (u32)state[3];
+  u32 attempts = (u32)state->attempts;
   attempts += attempts != 0xffffffff;
   u64 hash = fan_out_contact(packet, parameters);
-  u64 bit = (hash & 0xffffffff) < parameter_64(parameters, 2) ? (u64)1 << (hash >> 57 & 63) : 0;
+  u64 bit = (hash & 0xffffffff) < parameters->terms.part ? (u64)1 << (hash >> 57 & 63) : 0;
   u32 is_upper = (u32)(hash >> 63);
-  state[1] |= is_upper ? 0 : bit;
-  state[2] |= is_upper ? bit : 0;
-  add_more(&more[SCAN_ATTEMPTS], 1);
-  state[3] = attempts;
-  if (scan_ones(state[1]) + scan_ones(state[2]) < parameter_64(parameters, 3)) {
+  state->bits[0] |= is_upper ? 0 : bit;
+  state->bits[1] |= is_upper ? bit : 0;
+  add_more(&more->attempts, 1);
+  state->attempts = attempts;
+  if (scan_ones(state->bits[0]) + scan_ones(state->bits[1]) < parameters->terms.limit) {
     return VERDICT_PASS;
   }
-  state[0] = packet->now;
-  state[3] |= SCAN_SCANNER;
+  state->since = packet->now;
+  state->attempts |= SCAN_SCANNER;
   return scan_detects(packet, attempts, verdict, totals, more);
 }
 
 /* Whether a packet may change its source's state. */
-FUNCTION u32 fan_out_changes(PRIVATE const u64 *state, PRIVATE const Packet *packet, GLOBAL const u32 *parameters) {
-  if (state[3] & SCAN_SCANNER) {
-    return packet->now > state[0] && packet->now - state[0] >= parameter_64(parameters, 1);
+FUNCTION u32 fan_out_changes(PRIVATE const Window *state, PRIVATE const Packet *packet, GLOBAL const FanOutParameters *parameters) {
+  if (state->attempts & SCAN_SCANNER) {
+    return packet->now > state->since && packet->now - state->since >= parameters->terms.block_for;
   }
   return fan_out_opens(packet, parameters);
 }
 
-SCAN_CROWD(fan_out, 4)
+SCAN_GROUP(fan_out)
 PASSES_WITHOUT(fan_out)

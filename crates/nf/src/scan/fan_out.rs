@@ -12,6 +12,8 @@
 //! Windows tumble: one begins with the first contact after the one before is over. A scan that is spread over two of them may stay
 //! below the threshold in both.
 
+use std::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
 use super::{Judged, ones};
@@ -22,18 +24,19 @@ const BITS: u32 = 128;
 /// Distinct contacts that a bitmap is to tell apart: 1.5 for each bit.
 const MOST: u32 = 3 * BITS / 2;
 
-/// How contacts are counted, and what becomes of a source with too many: for devices too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct FanOut {
-    /// Nanoseconds of a window.
-    window: u64,
-    /// Nanoseconds for which a source is a scanner.
-    block_for: u64,
-    /// The lower half of the hash of a contact that counts is below this.
-    part: u64,
-    /// Bits that are set when the threshold is reached.
-    limit: u64,
+packetloom_memory::layout! {
+    /// How contacts are counted, and what becomes of a source with too many: for devices too.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+    pub struct FanOut {
+        /// Nanoseconds of a window.
+        window: u64,
+        /// Nanoseconds for which a source is a scanner.
+        block_for: u64,
+        /// The lower half of the hash of a contact that counts is below this.
+        part: u64,
+        /// Bits that are set when the threshold is reached.
+        limit: u64,
+    }
 }
 
 /// What is kept for a source: four words.
@@ -46,6 +49,14 @@ pub struct Window {
     /// Contacts in the window, distinct or not.
     attempts: u32,
     is_scanner: u32,
+}
+
+// Kernels have the last two numbers in a word.
+packetloom_memory::layout!(impl Window { since: u64, bits: [u64; 2], attempts: u64 });
+
+impl Window {
+    /// The bit of a word of state that says that its source is a scanner.
+    pub(super) const SCANNER_BIT: usize = 8 * (offset_of!(Self, is_scanner) - offset_of!(Self, attempts));
 }
 
 /// The contacts that count towards a threshold: those the lower half of whose hash is below this.

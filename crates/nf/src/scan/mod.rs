@@ -28,6 +28,8 @@ mod tests;
 use std::any::Any;
 use std::net::IpAddr;
 
+use bytemuck::{NoUninit, Pod, Zeroable};
+use packetloom_memory::LaidOut;
 use packetloom_packet::{DropReason, Timestamp, Verdict};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,8 +40,8 @@ use self::cpu::Steps;
 use self::fan_out::{FanOut, Window};
 use self::trw::{Hypotheses, Test, Walk};
 use crate::flows::{
-    By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, LISTED, StateAt, StateSpec,
-    parameters_of, state_words,
+    self, By, DeviceKernel, FlowFunction, FlowGroup, FlowOracle, KernelSpec, LISTED, ListRecord, Parameters,
+    StateAt, StateSpec, Tally, Text, state_words,
 };
 use crate::summary::{self, Volume};
 use crate::units::Span;
@@ -287,31 +289,99 @@ impl PerFlow for Scan {
     }
 
     fn kernel(&self) -> Option<DeviceKernel> {
-        const COMMON: (&str, &str) = ("scan", include_str!("scan.kernel.c"));
-        let (name, texts, mut parameters): (_, &[_], _) = match self.steps() {
-            Steps::FanOut(fan_out, distinct, udp) => {
-                let mut parameters = parameters_of(&fan_out);
-                parameters.extend([distinct as u32, udp.into()]);
-                ("fan_out", &[COMMON, ("fan_out", include_str!("fan_out.kernel.c"))], parameters)
-            }
-            Steps::Trw(test) => {
-                ("trw", &[COMMON, ("trw", include_str!("trw.kernel.c"))], parameters_of(&test))
-            }
+        const COMMON: Text = Text {
+            name: "scan",
+            source: include_str!("scan.kernel.c"),
+            constants: &[("SCAN_SCANNER_BIT", Window::SCANNER_BIT as u32)],
         };
-        parameters.extend([self.seed as u32, (self.seed >> 32) as u32]);
-        parameters.push(self.action.verdict(Judged::Scanner).code().into());
+        const FAN_OUT: &[Text] = &[
+            COMMON,
+            Text {
+                name: "fan_out",
+                source: include_str!("fan_out.kernel.c"),
+                constants: &[
+                    ("FAN_OUT_DESTINATIONS", Distinct::Destinations as u32),
+                    ("FAN_OUT_PORTS", Distinct::Ports as u32),
+                ],
+            },
+        ];
+        const TRW: &[Text] = &[
+            COMMON,
+            Text {
+                name: "trw",
+                source: include_str!("trw.kernel.c"),
+                constants: &[("TRW_IN_USE", trw::IN_USE)],
+            },
+        ];
+        let (seed, verdict) = (self.seed, self.action.verdict(Judged::Scanner).code().into());
+        let spec = match self.steps() {
+            Steps::FanOut(terms, distinct, udp) => KernelSpec {
+                state: Some(Window::LAYOUT),
+                parameters: Parameters::of(&FanOutParameters {
+                    terms,
+                    seed,
+                    distinct: distinct as u32,
+                    udp: udp.into(),
+                    verdict,
+                    // The engine says which bit it is.
+                    note: 0,
+                }),
+                ..KernelSpec::new("fan_out", FAN_OUT)
+            },
+            Steps::Trw(test) => KernelSpec {
+                state: Some(Walk::LAYOUT),
+                parameters: Parameters::of(&TrwParameters { test, seed, verdict, reserved: 0 }),
+                ..KernelSpec::new("trw", TRW)
+            },
+        };
         Some(DeviceKernel::new(KernelSpec {
-            name,
-            texts,
-            words: self.keeps().words,
             flow_group: FlowGroup::Own,
-            parameters,
-            counters: (2, 3),
-            dscps: false,
+            totals: Some(Tally::LAYOUT),
+            more: vec![(ScanMore::LAYOUT, 1)],
             lists: true,
-            decides: false,
-            exports: None,
+            ..spec
         }))
+    }
+}
+
+packetloom_memory::layout! {
+    /// What the step of `fan-out` is given.
+    #[derive(Clone, Copy, NoUninit)]
+    struct FanOutParameters {
+        terms: FanOut,
+        /// Of the hashes.
+        seed: u64,
+        /// What makes contacts distinct: a [`Distinct`].
+        distinct: u32,
+        /// Whether contacts of UDP count.
+        udp: u32,
+        /// On packets of scanners.
+        verdict: u32,
+        /// Says of a packet that it begins a flow, where those of UDP count.
+        note: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What the step of `trw` is given.
+    #[derive(Clone, Copy, NoUninit)]
+    struct TrwParameters {
+        test: Test,
+        /// Of the hashes.
+        seed: u64,
+        /// On packets of scanners.
+        verdict: u32,
+        reserved: u32,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What steps count beside packets and bytes of scanners.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    struct ScanMore {
+        attempts: u64,
+        answers: u64,
+        detections: u64,
     }
 }
 
@@ -383,19 +453,19 @@ impl ScanReport {
 
     /// Adds what a device counted: see `scan.kernel.c`.
     fn add(&mut self, counted: &[u64]) {
-        let (&[packets, bytes, attempts, answered, detections], listed) =
-            counted.split_first_chunk().expect("five counters");
+        let (Tally { packets, bytes }, counted) = flows::counted(counted);
+        let (ScanMore { attempts, answers, detections }, listed) = flows::counted(counted);
         self.scanners[0] += packets;
         self.scanners[1] += bytes;
         self.attempts += attempts;
         if let Some(own) = &mut self.answered {
-            *own += answered;
+            *own += answers;
         }
         self.detections += detections;
-        for &[nanos, is_v6, high, low, attempts] in listed.as_chunks().0 {
-            let (time, attempts) = (Timestamp::from_nanos(nanos), attempts as u32);
+        for &ListRecord { time, is_v6, source, number } in bytemuck::cast_slice(listed) {
+            let (time, attempts) = (Timestamp::from_nanos(time), number as u32);
             let version = if is_v6 == 0 { 4 } else { 6 };
-            self.list(Detection { time, source: contact::address([high, low], version), attempts });
+            self.list(Detection { time, source: contact::address(source, version), attempts });
         }
     }
 

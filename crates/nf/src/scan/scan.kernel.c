@@ -1,13 +1,6 @@
-/*
- * What both methods of `scan` need: see contact.rs and mod.rs. Of their parameters the last three are the same, but for the note of first
- * packets behind them: the hashes' seed (two) and the verdict on scanners' packets. Totals: packets and bytes of scanners. More: attempts,
- * answers, detections. A detection is listed with its attempts.
- */
-#define SCAN_ATTEMPTS 0
-#define SCAN_ANSWERS 1
-#define SCAN_DETECTIONS 2
-/* The bit of a word of state that says that its source is a scanner. */
-#define SCAN_SCANNER ((u64)1 << 32)
+/* What both methods of `scan` need: see contact.rs and mod.rs. A detection is listed with its attempts. */
+/* The bit of the word of state with `is_scanner` that says that its source is a scanner. */
+#define SCAN_SCANNER ((u64)1 << SCAN_SCANNER_BIT)
 
 #define TCP_SYN 0x02u
 
@@ -28,16 +21,16 @@ FUNCTION u64 scan_hash(u32 w0, u32 w1, u32 w2, u32 w3, u32 version, u64 service,
 FUNCTION u32 scan_ones(u64 bits) { return count_ones((u32)bits) + count_ones((u32)(bits >> 32)); }
 
 /* Counts a scanner's packet; the verdict on it. */
-FUNCTION u32 scan_blocks(PRIVATE const Packet *packet, u32 verdict, PRIVATE u64 *totals) {
-  totals[0] += 1;
-  totals[1] += packet->bytes;
+FUNCTION u32 scan_blocks(PRIVATE const Packet *packet, u32 verdict, PRIVATE Tally *totals) {
+  totals->packets += 1;
+  totals->bytes += packet->bytes;
   return verdict;
 }
 
 /* Counts the packet by which a scanner is found; the verdict on it. */
-FUNCTION u32 scan_detects(PRIVATE Packet *packet, u32 attempts, u32 verdict, PRIVATE u64 *totals, MORE more) {
+FUNCTION u32 scan_detects(PRIVATE Packet *packet, u32 attempts, u32 verdict, PRIVATE Tally *totals, MORE ScanMore *more) {
   packet->listed = attempts;
-  add_more(&more[SCAN_DETECTIONS], 1);
+  add_more(&more->detections, 1);
   return scan_blocks(packet, verdict, totals);
 }
 
@@ -45,26 +38,26 @@ FUNCTION u32 scan_detects(PRIVATE Packet *packet, u32 attempts, u32 verdict, PRI
  * Takes a flow_group: of the packets that wait, those before the next one that may change the state are judged by it as it is, and that one's step
  * changes it. So a scanner's packets go together, and so do those that are no contacts.
  */
-#define SCAN_CROWD(name, words)                                                                                                       \
-  FUNCTION u32 name##_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters,                   \
-                            PRIVATE u64 *totals, MORE more) {                                                                         \
+#define SCAN_GROUP(name)                                                                                                              \
+  STEP_GROUP(name) {                                                                                                                  \
     u32 item = team_item(group->team);                                                                                                \
     u32 verdict = VERDICT_PASS;                                                                                                       \
     u32 waits = passes;                                                                                                               \
     u32 next;                                                                                                                         \
     do {                                                                                                                              \
-      u64 state[words];                                                                                                               \
-      for (u32 i = 0; i < words; i++) {                                                                                               \
-        state[i] = group->state[i];                                                                                                   \
+      u64 own[sizeof(name##_State) / 8];                                                                                              \
+      for (u32 i = 0; i < sizeof(name##_State) / 8; i++) {                                                                            \
+        own[i] = group->state[i];                                                                                                     \
       }                                                                                                                               \
-      next = team_first(group->meeting, group->team, waits && name##_changes(state, packet, parameters));                             \
+      PRIVATE name##_State *own_state = (PRIVATE name##_State *)own;                                                                  \
+      next = team_first(group->meeting, group->team, waits && name##_changes(own_state, packet, parameters));                         \
       if (waits && item <= next) {                                                                                                    \
-        verdict = name##_step(state, 0, packet, parameters, totals, more);                                                            \
+        verdict = name##_step(own_state, 0, packet, parameters, totals, more);                                                        \
         waits = 0;                                                                                                                    \
       }                                                                                                                               \
       if (item == next) {                                                                                                             \
-        for (u32 i = 0; i < words; i++) {                                                                                             \
-          group->state[i] = state[i];                                                                                                 \
+        for (u32 i = 0; i < sizeof(name##_State) / 8; i++) {                                                                          \
+          group->state[i] = own[i];                                                                                                   \
         }                                                                                                                             \
       }                                                                                                                               \
       team_sync(group->team);                                                                                                         \

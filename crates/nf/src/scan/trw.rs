@@ -17,8 +17,11 @@
 //! Logarithms are to base 2, in units of 2^-20. Steps are rounded away from 0 and the threshold down, so that a walk which
 //! reaches it exactly has reached it.
 
+use std::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
+use super::fan_out::Window;
 use super::{Contact, Judged, ones};
 use crate::units::Probability;
 
@@ -26,7 +29,7 @@ use crate::units::Probability;
 const FRACTION: u32 = 20;
 
 /// Bits that are in use at most.
-const IN_USE: u32 = 32;
+pub(super) const IN_USE: u32 = 32;
 
 /// What is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +44,21 @@ pub struct Hypotheses {
     pub beta: Probability,
 }
 
-/// How far a walk goes at each step, and to where: for devices too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Test {
-    /// Nanoseconds for which a source is a scanner.
-    block_for: u64,
-    /// What a failure adds.
-    failure: i32,
-    /// What a success adds after it was counted as a failure; below 0.
-    credit: i32,
-    /// Where a source is a scanner.
-    scanner: i32,
-    /// Where it is honest; below 0.
-    honest: i32,
+packetloom_memory::layout! {
+    /// How far a walk goes at each step, and to where: for devices too.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+    pub struct Test {
+        /// Nanoseconds for which a source is a scanner.
+        block_for: u64,
+        /// What a failure adds.
+        failure: i32,
+        /// What a success adds after it was counted as a failure; below 0.
+        credit: i32,
+        /// Where a source is a scanner.
+        scanner: i32,
+        /// Where it is honest; below 0.
+        honest: i32,
+    }
 }
 
 /// What is kept for a source: five words.
@@ -75,6 +79,16 @@ pub struct Walk {
     /// Keeps the size explicit.
     reserved: u32,
 }
+
+// Kernels have the ratio and what stands behind it in a word.
+packetloom_memory::layout!(impl Walk {
+    since: u64,
+    contacted: u64,
+    answered: u64,
+    ratio: u64,
+    attempts: u64,
+});
+const _: () = assert!(8 * (offset_of!(Walk, is_scanner) - offset_of!(Walk, ratio)) == Window::SCANNER_BIT);
 
 impl Walk {
     /// Further than any walk goes, and so near that no step overflows.

@@ -2,23 +2,23 @@
 
 use packetloom_packet::{Batch, Verdict};
 
-use super::{Counted, SourceCounterReport};
-use crate::flows::{Beginnings, FlowFunction, Flows, StateAt, Visit};
+use super::{SourceCounted, SourceCounterReport};
+use crate::flows::{self, Beginnings, FlowFunction, Flows, StateAt, Visit};
 use crate::{Records, Report};
 
 pub(super) struct SourceCounterCpu {
     at: StateAt,
     beginnings: Beginnings,
-    all: Counted,
+    all: SourceCounted,
 }
 
 impl SourceCounterCpu {
     pub(super) fn new(at: StateAt) -> Self {
-        Self { at, beginnings: Beginnings::default(), all: Counted::default() }
+        Self { at, beginnings: Beginnings::default(), all: SourceCounted::default() }
     }
 }
 
-impl Counted {
+impl SourceCounted {
     #[inline]
     fn add(&mut self, bytes: u32, begins: bool) {
         self.packets += 1;
@@ -43,7 +43,7 @@ impl FlowFunction for SourceCounterCpu {
     fn process(&mut self, batch: &mut Batch, flows: &mut Visit<'_>, _records: &mut Records<'_>) {
         let Self { at, beginnings, .. } = self;
         let mut all = self.all;
-        flows.each(*at, batch, |packet, source: &mut Counted| {
+        flows.each(*at, batch, |packet, source: &mut SourceCounted| {
             let begins = beginnings.contains(packet.frame);
             source.add(packet.bytes, begins);
             all.add(packet.bytes, begins);
@@ -53,9 +53,10 @@ impl FlowFunction for SourceCounterCpu {
     }
 
     fn add(&mut self, counted: &[u64]) {
-        self.all.packets += counted[0];
-        self.all.bytes += counted[1];
-        self.all.flows += counted[2];
+        let SourceCounted { packets, bytes, flows } = flows::counted(counted).0;
+        self.all.packets += packets;
+        self.all.bytes += bytes;
+        self.all.flows += flows;
     }
 
     fn report(&self, flows: &Flows) -> Box<dyn Report> {

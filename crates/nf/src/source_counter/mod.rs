@@ -14,14 +14,15 @@ mod oracle;
 
 use std::any::Any;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::{NoUninit, Pod, Zeroable};
+use packetloom_memory::LaidOut;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::config::Config;
 use crate::flows::{
     By, DeviceKernel, Facts, FactsKept, FlowFacts, FlowFunction, FlowGroup, FlowName, FlowOracle, KernelSpec,
-    StateAt, StateSpec, Top, adopt_counts, state_words,
+    Parameters, StateAt, StateSpec, Text, Top, adopt_counts, state_words,
 };
 use crate::{Form, FunctionSpec, PerFlow, Report, is_equal, summary};
 
@@ -32,16 +33,26 @@ pub struct SourceCounter {
     sessions: Option<String>,
 }
 
-/// What it keeps for a source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub struct Counted {
-    /// Packets.
-    pub packets: u64,
-    /// Their IP bytes.
-    pub bytes: u64,
-    /// Flows that it sent the first packet of.
-    pub flows: u64,
+packetloom_memory::layout! {
+    /// What it keeps for a source, and counts of all.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub struct SourceCounted {
+        /// Packets.
+        pub packets: u64,
+        /// Their IP bytes.
+        pub bytes: u64,
+        /// Flows that it sent the first packet of.
+        pub flows: u64,
+    }
+}
+
+packetloom_memory::layout! {
+    /// What its step is given.
+    #[derive(Clone, Copy, NoUninit)]
+    struct SourceCounterParameters {
+        /// Says of a packet that it begins a flow.
+        note: u32,
+    }
 }
 
 impl FunctionSpec for SourceCounter {
@@ -68,7 +79,7 @@ impl FunctionSpec for SourceCounter {
 
 impl PerFlow for SourceCounter {
     fn keeps(&self) -> StateSpec {
-        StateSpec { flows: self.flows.clone(), by: &[By::Source], words: state_words::<Counted>() }
+        StateSpec { flows: self.flows.clone(), by: &[By::Source], words: state_words::<SourceCounted>() }
     }
 
     fn remembers(&self) -> Option<StateSpec> {
@@ -92,19 +103,18 @@ impl PerFlow for SourceCounter {
     }
 
     fn kernel(&self) -> Option<DeviceKernel> {
-        let texts = &[("source_counter", include_str!("source_counter.kernel.c"))];
-        let words = state_words::<Counted>();
-        Some(DeviceKernel::new(KernelSpec {
+        const TEXTS: &[Text] = &[Text {
             name: "source_counter",
-            texts,
-            words,
+            source: include_str!("source_counter.kernel.c"),
+            constants: &[],
+        }];
+        Some(DeviceKernel::new(KernelSpec {
+            state: Some(SourceCounted::LAYOUT),
+            // The engine says which bit it is.
+            parameters: Parameters::of(&SourceCounterParameters { note: 0 }),
+            totals: Some(SourceCounted::LAYOUT),
             flow_group: FlowGroup::Own,
-            parameters: Vec::new(),
-            counters: (3, 0),
-            dscps: false,
-            lists: false,
-            decides: false,
-            exports: None,
+            ..KernelSpec::new("source_counter", TEXTS)
         }))
     }
 }
@@ -113,7 +123,7 @@ impl PerFlow for SourceCounter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceCounterReport {
     /// Packets, IP bytes and flows of all sources.
-    pub all: Counted,
+    pub all: SourceCounted,
     /// Sources that are still held.
     pub sources: u64,
     /// Those of them with the most bytes.
@@ -122,16 +132,16 @@ pub struct SourceCounterReport {
     pub top_by_flows: Top<3>,
 }
 
-/// In the order of [`Counted`].
+/// In the order of [`SourceCounted`].
 const NAMES: [&str; 3] = ["packets", "bytes", "flows"];
 
 impl SourceCounterReport {
     /// The report on all packets, and on the sources that are held.
-    fn new<I>(all: Counted, held: impl Fn() -> I) -> Self
+    fn new<I>(all: SourceCounted, held: impl Fn() -> I) -> Self
     where
-        I: Iterator<Item = (FlowName, Counted)>,
+        I: Iterator<Item = (FlowName, SourceCounted)>,
     {
-        let counts = |(name, Counted { packets, bytes, flows })| (name, [packets, bytes, flows]);
+        let counts = |(name, SourceCounted { packets, bytes, flows })| (name, [packets, bytes, flows]);
         let top = |by| Top::new(NAMES, by, held().map(counts));
         Self { all, sources: held().count() as u64, top: top(1), top_by_flows: top(2) }
     }
@@ -166,13 +176,13 @@ impl Report for SourceCounterReport {
     }
 
     fn json(&self) -> serde_json::Value {
-        let Counted { packets, bytes, flows } = self.all;
+        let SourceCounted { packets, bytes, flows } = self.all;
         let (top, top_by_flows) = (self.top.clone(), self.top_by_flows.clone());
         summary::value(&Summary { packets, bytes, flows, sources: self.sources, top, top_by_flows })
     }
 
     fn rows(&self) -> Vec<(String, String)> {
-        let Counted { packets, bytes, flows } = self.all;
+        let SourceCounted { packets, bytes, flows } = self.all;
         let counts =
             [("packets", packets), ("IP bytes", bytes), ("flows", flows), ("sources held", self.sources)];
         let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count.to_string()));

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use packetloom_packet::Verdict;
 
-use super::{Counted, SourceCounterReport};
+use super::{SourceCounted, SourceCounterReport};
 use crate::flows::{FlowOracle, OracleFlow, OracleFlows};
 use crate::oracle::OraclePacket;
 use crate::{Records, Report};
@@ -14,8 +14,8 @@ pub(super) struct SourceCounterOracle {
     seen: HashSet<u64>,
     /// Whether the packet that comes next begins a flow.
     begins: bool,
-    counts: HashMap<u64, Counted>,
-    all: Counted,
+    counts: HashMap<u64, SourceCounted>,
+    all: SourceCounted,
 }
 
 impl FlowOracle for SourceCounterOracle {
@@ -29,7 +29,7 @@ impl FlowOracle for SourceCounterOracle {
     }
 
     fn load(&mut self, life: u64, words: &[u64]) {
-        self.counts.insert(life, Counted { packets: words[0], bytes: words[1], flows: words[2] });
+        self.counts.insert(life, SourceCounted { packets: words[0], bytes: words[1], flows: words[2] });
     }
 
     fn is_remembered(&self, life: u64) -> bool {
@@ -46,7 +46,7 @@ impl FlowOracle for SourceCounterOracle {
 
     fn step(&mut self, packet: &mut OraclePacket, flow: &OracleFlow, _records: &mut Records<'_>) -> Verdict {
         if let Ok(ip) = &packet.ip {
-            let after = |before: Counted| Counted {
+            let after = |before: SourceCounted| SourceCounted {
                 packets: before.packets + 1,
                 bytes: before.bytes + u64::from(ip.bytes),
                 flows: if self.begins { before.flows + 1 } else { before.flows },

@@ -1,31 +1,26 @@
-/*
- * Packets, IP bytes and flows of each source: see mod.rs. Parameters: the bit of the note that a packet begins a flow. Totals: all packets,
- * bytes, flows.
- */
-FUNCTION u32 source_counter_step(PRIVATE u64 *state, u32 is_new, PRIVATE Packet *packet, GLOBAL const u32 *parameters,
-                                 PRIVATE u64 *totals, MORE more) {
-  u32 begins = packet->notes >> parameters[0] & 1;
-  state[0] += 1;
-  state[1] += packet->bytes;
-  state[2] += begins;
-  totals[0] += 1;
-  totals[1] += packet->bytes;
-  totals[2] += begins;
+/* Packets, IP bytes and flows of each source: see mod.rs. The note says that a packet begins a flow. */
+STEP(source_counter) {
+  u32 begins = packet->notes >> parameters->note & 1;
+  state->packets += 1;
+  state->bytes += packet->bytes;
+  state->flows += begins;
+  totals->packets += 1;
+  totals->bytes += packet->bytes;
+  totals->flows += begins;
   return VERDICT_PASS;
 }
 
-FUNCTION u32 source_counter_group(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 passes, GLOBAL const u32 *parameters,
-                                  PRIVATE u64 *totals, MORE more) {
+STEP_GROUP(source_counter) {
   u64 bytes;
   u64 packets = flow_group_count(group, packet, passes, &bytes);
-  u64 flows = team_sum(group->meeting, group->team, passes ? packet->notes >> parameters[0] & 1 : 0);
+  u64 flows = team_sum(group->meeting, group->team, passes ? packet->notes >> parameters->note & 1 : 0);
   if (team_item(group->team) == 0) {
-    group->state[0] += packets;
-    group->state[1] += bytes;
-    group->state[2] += flows;
-    totals[0] += packets;
-    totals[1] += bytes;
-    totals[2] += flows;
+    state->packets += packets;
+    state->bytes += bytes;
+    state->flows += flows;
+    totals->packets += packets;
+    totals->bytes += bytes;
+    totals->flows += flows;
   }
   return VERDICT_PASS;
 }

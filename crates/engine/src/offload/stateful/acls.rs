@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use packetloom_classify::NO_RULE;
 use packetloom_classify::image::{Algorithm, Image, Target};
-use packetloom_device::{Arguments, Device, Entry, Kernel, LaidOut, Memory, Program, Queue};
+use packetloom_device::{Arguments, Device, Entry, Kernel, LaidOut, Layout, Memory, Program, Queue};
 use packetloom_nf::flows::{DECISION_BITS, Decision};
 use packetloom_nf::{FunctionSpec, Offload};
 use packetloom_packet::{MatchKey4, MatchKey6, Verdict};
@@ -240,8 +240,7 @@ impl Version {
         target: &Target,
         before: Option<&Self>,
     ) -> Result<Self, Error> {
-        let layouts =
-            [Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
+        let layouts = Layout::declare([Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT]);
         let source =
             format!("{}#line 1 \"layouts\"\n{layouts}#line 1 \"acls.kernel.c\"\n{ACLS}", image.rounds());
         let number = |name: &str, value: u32| (name.to_owned(), format!("{value}u"));

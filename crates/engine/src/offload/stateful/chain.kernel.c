@@ -483,8 +483,6 @@ typedef struct {
 #define ANSWER_NOTES (~((1u << ANSWER_ANEW) - 1))
 
 #define NO_EXPORT 0xffffffffu
-/* Words of details of a packet. */
-#define DETAIL_WORDS 4u
 
 /* A packet that an item has, as the functions before have left it. */
 typedef struct {
@@ -581,8 +579,11 @@ FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *
   packet->listed = 0;
 }
 
+/* What a function is given. */
+#define PARAMETERS_OF(name, own_parameters) ((GLOBAL const name##_Parameters *)(stage->parameters + own_parameters))
+
 /* Takes a packet through a function of a stage, if it gets there. */
-#define STEP(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)                        \
+#define CALL_STEP(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)                   \
   if (verdict == VERDICT_PASS) {                                                                                                     \
     u32 is_new = !(line[key_words - 1] >> (STATES_FUNCTIONS + bit) & 1);                                                             \
     if (is_new) {                                                                                                                    \
@@ -591,22 +592,22 @@ FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *
       }                                                                                                                              \
       line[key_words - 1] |= (u64)1 << (STATES_FUNCTIONS + bit);                                                                     \
     }                                                                                                                                \
-    verdict = name##_step(&line[key_words + 1 + word], is_new, &taken->packet, stage->parameters + own_parameters,                   \
-                          totals + own_totals, more + own_more);                                                                     \
+    verdict = name##_step((PRIVATE name##_State *)&line[key_words + 1 + word], is_new, &taken->packet, PARAMETERS_OF(name, own_parameters), \
+                          (PRIVATE name##_Totals *)(totals + own_totals), (MORE name##_More *)(more + own_more));                    \
     if (own_list != NO_LIST) {                                                                                                       \
       packet_list(stage, own_list, &taken->packet);                                                                                  \
     }                                                                                                                                \
   }
 
 /* Has a function judge a packet that has no entry, if it gets there. */
-#define STEP_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)                \
+#define CALL_WITHOUT(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)                \
   if (verdict == VERDICT_PASS) {                                                                                                     \
-    verdict = name##_without(&taken->packet, role, stage->parameters + own_parameters, more + own_more);                             \
+    verdict = name##_without(&taken->packet, role, PARAMETERS_OF(name, own_parameters), (MORE name##_More *)(more + own_more));      \
   }
 
 /* Takes a packet without an entry through the functions of a stage: there was no room, it is of no flow, or an error about none there is. */
 #define JUDGE_WITHOUT(number)                                                                                                        \
-  FUNCTION void judge_without_##number(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 drops_refused, MORE more,               \
+  FUNCTION void judge_without_##number(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 drops_refused, MORE u64 *more,          \
                                        PRIVATE StatesCounts *counts) {                                                               \
     u32 anew = taken->answer & ANSWER_NOTES;                                                                                         \
     u32 role = packet_role(&taken->packet, stage->by);                                                                               \
@@ -617,7 +618,7 @@ FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *
       counts->refused += 1;                                                                                                          \
       verdict = drops_refused ? VERDICT_FLOW_TABLE_FULL : VERDICT_PASS;                                                              \
     }                                                                                                                                \
-    STAGE_##number(STEP_WITHOUT)                                                                                                     \
+    STAGE_##number(CALL_WITHOUT)                                                                                                     \
     packet_answer(stage, &taken->packet, taken->index, verdict, anew);                                                               \
   }
 
@@ -629,7 +630,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
 
 /* Takes a packet through the functions of a stage. */
 #define JUDGE_PACKET(number)                                                                                                         \
-  FUNCTION void judge_packet_##number(PRIVATE const Stage *stage, PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more,              \
+  FUNCTION void judge_packet_##number(PRIVATE const Stage *stage, PRIVATE Taken *taken, PRIVATE u64 *totals, MORE u64 *more,         \
                                       PRIVATE StatesCounts *counts) {                                                                \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     PRIVATE u64 *line = taken->line;                                                                                                 \
@@ -661,7 +662,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
       line[key_words - 1] &= ~stage->mask;                                                                                           \
     }                                                                                                                                \
     u32 verdict = taken->answer & 0xff;                                                                                              \
-    STAGE_##number(STEP)                                                                                                             \
+    STAGE_##number(CALL_STEP)                                                                                                        \
     packet_answer(stage, &taken->packet, taken->index, verdict, anew);                                                               \
     for (u32 i = (key_words - 1) & ~1u; i < stage->words; i += 2) {                                                                  \
       store_pair(entry + i, &line[i]);                                                                                               \
@@ -672,8 +673,8 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
  * How a function takes a flow_group: OWN, with a function of its own; SERIAL, one packet after the other.
  */
 #define FLOW_GROUP_OWN(name, own_words, own_parameters, own_totals, own_more, own_list)                                              \
-  u32 own_verdict =                                                                                                                  \
-      name##_group(&group, &taken->packet, passes, stage->parameters + own_parameters, totals + own_totals, more + own_more);        \
+  u32 own_verdict = name##_group(&group, (LOCAL name##_State *)group.state, &taken->packet, passes, PARAMETERS_OF(name, own_parameters), \
+                                 (PRIVATE name##_Totals *)(totals + own_totals), (MORE name##_More *)(more + own_more));             \
   verdict = passes ? own_verdict : verdict;                                                                                          \
   if (own_list != NO_LIST && passes) {                                                                                               \
     packet_list(stage, own_list, &taken->packet);                                                                                    \
@@ -687,8 +688,9 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
           for (u32 i = 0; i < own_words; i++) {                                                                                      \
             own_state[i] = group.state[i];                                                                                           \
           }                                                                                                                          \
-          verdict = name##_step(own_state, group.is_new && item == group.first, &taken->packet, stage->parameters + own_parameters,  \
-                                totals + own_totals, more + own_more);                                                               \
+          verdict = name##_step((PRIVATE name##_State *)own_state, group.is_new && item == group.first, &taken->packet,              \
+                                PARAMETERS_OF(name, own_parameters), (PRIVATE name##_Totals *)(totals + own_totals),                 \
+                                (MORE name##_More *)(more + own_more));                                                              \
           if (own_list != NO_LIST) {                                                                                                 \
             packet_list(stage, own_list, &taken->packet);                                                                            \
           }                                                                                                                          \
@@ -703,7 +705,7 @@ FUNCTION u32 is_found(PRIVATE const Stage *stage, PRIVATE const u64 *line, u32 k
   }
 
 /* Takes a flow group through a function, as far as packets get there. */
-#define STEP_OF_CROWD(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)               \
+#define CALL_GROUP(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)                  \
   {                                                                                                                                  \
     u32 passes = is_member && verdict == VERDICT_PASS;                                                                               \
     group.first = team_first(&work->meeting, team, passes);                                                                          \
@@ -740,13 +742,13 @@ FUNCTION FlowGroup flow_group_of(LOCAL Judge *work, PRIVATE Team *team) {
 /* Takes the packets of one flow through the functions, with its entry as it is in the team's line. */
 #define PASS_CROWD(number)                                                                                                           \
   FUNCTION void pass_flow_group_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 is_member,           \
-                                    PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more) {                                          \
+                                    PRIVATE Taken *taken, PRIVATE u64 *totals, MORE u64 *more) {                                     \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     u32 item = team_item(team);                                                                                                      \
     LOCAL u64 *line = work->line[team->place];                                                                                       \
     FlowGroup group = flow_group_of(work, team);                                                                                     \
     u32 verdict = VERDICT_PASS;                                                                                                      \
-    STAGE_##number(STEP_OF_CROWD)                                                                                                    \
+    STAGE_##number(CALL_GROUP)                                                                                                       \
     if (is_member) {                                                                                                                 \
       packet_answer(stage, &taken->packet, taken->index, verdict, taken->answer & ANSWER_NOTES);                                     \
     }                                                                                                                                \
@@ -758,7 +760,7 @@ FUNCTION FlowGroup flow_group_of(LOCAL Judge *work, PRIVATE Team *team) {
  */
 #define JUDGE_CROWD(number)                                                                                                          \
   FUNCTION void judge_flow_group_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 slot, u32 is_member, \
-                                     PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {           \
+                                     PRIVATE Taken *taken, PRIVATE u64 *totals, MORE u64 *more, PRIVATE StatesCounts *counts) {      \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     u32 item = team_item(team);                                                                                                      \
     LOCAL u64 *line = work->line[team->place];                                                                                       \
@@ -929,7 +931,7 @@ FUNCTION u32 rank_of(LOCAL Judge *work, PRIVATE const Team *team, u32 slot) {
 /* Judges what the items of a team have. */
 #define JUDGE_TAKEN(number)                                                                                                          \
   FUNCTION void judge_taken_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused, u32 looks, \
-                                     PRIVATE Taken *taken, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {           \
+                                     PRIVATE Taken *taken, PRIVATE u64 *totals, MORE u64 *more, PRIVATE StatesCounts *counts) {      \
     u32 key_words = KEY_WORDS(stage->is_v6);                                                                                         \
     u32 waits = looks == LOOKS_UP || looks == LOOKS_ONLY;                                                                            \
     u32 is_without = looks == LOOKS_IN_VAIN;                                                                                         \
@@ -1008,7 +1010,7 @@ FUNCTION u32 next_part(LOCAL Judge *work) {
 #define JUDGE_PART(number)                                                                                                           \
   FUNCTION u32 judge_part_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 most, u32 drops_refused,   \
                                    u32 part, u32 parts, u32 tiles, u32 tile_items, GLOBAL const u16 *order,                          \
-                                   GLOBAL const u16 *offsets, PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {        \
+                                   GLOBAL const u16 *offsets, PRIVATE u64 *totals, MORE u64 *more, PRIVATE StatesCounts *counts) {   \
     u32 all = begin_part(work, team, part, parts, tiles, offsets);                                                                   \
     if (all > most) {                                                                                                                \
       return 1;                                                                                                                      \

@@ -9,8 +9,8 @@
  *   piece.
  * - finish: the pieces whose summaries were applied are judged, each with the entry that was noted for it.
  *
- * A function takes part with <name>_summarize, which writes some words and says whether they hold; and <name>_apply, which brings a state
- * up to date by them, unless that state lets them not hold. Both are told when the first and the latest of the packets come. The second is
+ * A function takes part with STEP_SUMMARIZE(name), which writes a struct and says whether it holds; and STEP_APPLY(name), which brings a state
+ * up to date by it, unless that state lets it not hold. Both are told when the first and the latest of the packets come. The second is
  * also told how many were dropped by functions before, not which ones, and adds those that this one drops.
  *
  * Before this text stands chain.kernel.c, with what the host defines.
@@ -75,12 +75,13 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
 }
 
 /* How a function summarizes a piece, and applies a summary to its state. */
-#define STEP_OF_SUMMARY(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)             \
-  is_open = name##_summarize(&group, &taken.packet, is_member, first, latest, stage->parameters + own_parameters,                    \
-                           summary + SUMMARY_HEAD + own_summarize) && is_open;
-#define STEP_OF_FOLLOW(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)              \
-  holds = holds && name##_apply(&next[key_words + 1 + word], first, latest, stage->parameters + own_parameters,                      \
-                                 summary + SUMMARY_HEAD + own_summarize, &dropped);
+#define CALL_SUMMARIZE(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)              \
+  is_open = name##_summarize(&group, &taken.packet, is_member, first, latest, PARAMETERS_OF(name, own_parameters),                   \
+                             (GLOBAL name##_Summary *)(summary + SUMMARY_HEAD + own_summarize)) &&                                   \
+            is_open;
+#define CALL_APPLY(name, bit, word, own_words, own_parameters, own_totals, own_more, own_list, kind, own_summarize)                  \
+  holds = holds && name##_apply((PRIVATE name##_State *)&next[key_words + 1 + word], first, latest, PARAMETERS_OF(name, own_parameters), \
+                                (PRIVATE const name##_Summary *)(summary + SUMMARY_HEAD + own_summarize), &dropped);
 
 #define SUMMARY_PIECE(number)                                                                                                        \
   FUNCTION void summarize_piece_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items, \
@@ -106,7 +107,7 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
       u64 latest;                                                                                                                    \
       u64 before = team_before(&work->meeting, team, 0, now, &latest);                                                               \
       u64 gap = team_largest(&work->meeting, team, is_member && item != group.first && now > before ? now - before : 0);             \
-      STAGE_##number(STEP_OF_SUMMARY)                                                                                                \
+      STAGE_##number(CALL_SUMMARIZE)                                                                                                 \
       if (item == 0) {                                                                                                               \
         summary[SUMMARY_FIRST] = first;                                                                                              \
         summary[SUMMARY_LATEST] = latest;                                                                                            \
@@ -159,7 +160,7 @@ FUNCTION void summary_load(GLOBAL const u64 *summary, PRIVATE u64 *words) {
       for (u32 i = 0; i < stage->words; i++) {                                                                                       \
         next[i] = line[i];                                                                                                           \
       }                                                                                                                              \
-      STAGE_##number(STEP_OF_FOLLOW)                                                                                                 \
+      STAGE_##number(CALL_APPLY)                                                                                                     \
       if (!holds) {                                                                                                                  \
         break;                                                                                                                       \
       }                                                                                                                              \
@@ -183,7 +184,7 @@ FUNCTION void summary_load(GLOBAL const u64 *summary, PRIVATE u64 *words) {
 #define APPLY_ELEPHANT(number)                                                                                                       \
   FUNCTION void apply_elephant_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 drops_refused,        \
                                          u32 tiles, u32 tile_items, GLOBAL const u16 *order, u32 all, GLOBAL u64 *summaries,         \
-                                         PRIVATE u64 *totals, MORE more, PRIVATE StatesCounts *counts) {                             \
+                                         PRIVATE u64 *totals, MORE u64 *more, PRIVATE StatesCounts *counts) {                        \
     u32 pieces = (all + GROUP - 1) / GROUP;                                                                                          \
     find_elephant(work, stage);                                                                                                      \
     for (u32 piece = 0; piece < pieces; piece++) {                                                                                   \
@@ -214,7 +215,7 @@ FUNCTION void summary_load(GLOBAL const u64 *summary, PRIVATE u64 *words) {
 #define SETTLE_PIECE(number)                                                                                                         \
   FUNCTION void finish_piece_##number(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVATE Team *team, u32 tiles, u32 tile_items,  \
                                       GLOBAL const u16 *order, u32 piece, u32 all, GLOBAL const u64 *summary, PRIVATE u64 *totals,   \
-                                      MORE more) {                                                                                   \
+                                      MORE u64 *more) {                                                                              \
     Taken taken;                                                                                                                     \
     u32 looks = take_piece(work, stage, team, tiles, tile_items, order, piece, all, &taken);                                         \
     team_sync(team);                                                                                                                 \

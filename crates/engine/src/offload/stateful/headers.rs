@@ -223,7 +223,7 @@ impl Port {
             source: format!(
                 "#line 1 \"dissect.kernel.c\"\n{}#line 1 \"layouts\"\n{}#line 1 \"headers.kernel.c\"\n{HEADERS}",
                 dissect::KERNEL,
-                LAYOUTS.map(|layout| layout.text).concat(),
+                Layout::declare(LAYOUTS),
             ),
             defines,
             group,
@@ -523,7 +523,7 @@ mod tests {
     fn compilers_lay_out_what_is_shared_as_it_is_here() {
         for id in [Id::Host, Id::OpenCl(0), Id::Cuda(0)] {
             match Device::open(id, Cache::none()) {
-                Ok(device) => assert_eq!(Layout::check(&LAYOUTS, &device), Ok(()), "{id}"),
+                Ok(device) => assert_eq!(device.check_layouts(&LAYOUTS), Ok(()), "{id}"),
                 Err(error) => assert!(id != Id::Host, "{error}"),
             }
         }

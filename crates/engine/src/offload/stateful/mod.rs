@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use packetloom_device::{
-    Arguments, Buffer, Description, Device, Entry, Id, Kernel as Vouched, LaidOut, Loaded, Memory, Program,
-    Queue, Shared,
+    Arguments, Buffer, Description, Device, Entry, Id, Kernel as Vouched, LaidOut, Layout as Layouts, Loaded,
+    Memory, Program, Queue, Shared,
 };
 use packetloom_nf::flows::{
     AnyEntry, By, Counts, Decision, Definition, DeviceKernel, End, Exported, Exports, FlowGroup, Flows,
-    LISTED, V4, V6, WhenFull,
+    LISTED, Text, V4, V6, WhenFull,
 };
+use packetloom_nf::meter::DETAIL_WORDS;
 use packetloom_nf::{Form, FunctionSpec};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Image, Regions};
@@ -82,6 +83,9 @@ fn name_of_by(definition: &Definition, exports: Option<Exports>) -> &'static str
         (By::Connection, None) => "BY_CONNECTION",
     }
 }
+
+/// Structs of the kernels, beside those of steps.
+const LAYOUTS: [Layouts; 3] = [Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT];
 
 /// Exports of a packet at most, by each function that exports; and bits of notes that say which there are.
 const EXPORTS: u32 = 2;
@@ -307,11 +311,7 @@ pub(super) struct Exporter {
 impl Stage {
     /// Words of summaries of all functions, if they have such.
     fn summary_words(&self) -> Option<usize> {
-        let words = self.functions.iter().map(|(_, kernel, _)| match kernel.flow_group {
-            FlowGroup::Summarized(words) => Some(words),
-            FlowGroup::Own | FlowGroup::Serial => None,
-        });
-        words.sum()
+        self.functions.iter().map(|(_, kernel, _)| kernel.summary_words()).sum()
     }
 }
 
@@ -514,8 +514,6 @@ fn summary_words(shape: &Shape, stages: &[Stage]) -> usize {
     stages.filter_map(Stage::summary_words).max().unwrap_or(0)
 }
 
-/// Words of a packet's details.
-const DETAIL_WORDS: usize = 4;
 /// Words of an export at most.
 const MAX_EXPORT: usize = 64;
 
@@ -567,12 +565,12 @@ fn split(functions: &[Arc<dyn FunctionSpec>], layout: &Layout, count: usize) -> 
         };
         if let Some(part) = remembers {
             let note = split.note(1);
-            kernel.add_note(note);
+            kernel.set_note(note);
             split.add(index, DeviceKernel::remember(note), part);
         }
         if kernel.decides {
             let note = split.note(acls::NOTE_BITS);
-            kernel.add_note(note);
+            kernel.set_note(note);
             split.find_rules(index, main.definition, note);
         }
         let exports_note = kernel.exports.map(|_| split.note(EXPORTS));
@@ -669,17 +667,18 @@ impl Stateful {
         let mut begins = Vec::new();
         for (index, kernel, part) in stages.iter().flat_map(|stage| &stage.functions) {
             // Steps believe it.
-            if part.at.word + kernel.words > layout.definitions[part.definition].words() {
+            if part.at.word + kernel.words() > layout.definitions[part.definition].words() {
                 let why = format!("function {index} has fewer words of a flow than its step takes");
                 return Err(packetloom_device::Error::Misuse(why).into());
             }
             counters[*index] = [named, indexed];
-            named += kernel.counters.0;
-            indexed += kernel.counters.1;
+            let [by_name, by_index] = kernel.counters();
+            named += by_name;
+            indexed += by_index;
             // 64 bits may be read at a time.
             parameters.resize(parameters.len().next_multiple_of(2), 0u32);
             begins.push(parameters.len());
-            parameters.extend(&kernel.parameters);
+            parameters.extend(kernel.parameters.words());
         }
         for counters in &mut counters {
             counters[1] += named;
@@ -695,7 +694,7 @@ impl Stateful {
             kernels.filter(|(_, kernel, _)| kernel.lists).map(|(index, ..)| *index).collect();
         let exporters = stages.iter().filter_map(|stage| {
             let (function, kernel, part) = stage.functions.first()?;
-            let (definition, words) = (part.definition, kernel.words);
+            let (definition, words) = (part.definition, kernel.words());
             Some(Exporter { function: *function, definition, words, note: stage.exports_note? })
         });
         let exporters: Vec<_> = exporters.collect();
@@ -1271,7 +1270,7 @@ impl Stateful {
         let mut functions = vec![Vec::new(); self.functions()];
         for (index, kernel, _) in self.stages.iter().flat_map(|stage| &stage.functions) {
             let [first, indexed] = self.counters[*index];
-            let (by_name, by_index) = kernel.counters;
+            let [by_name, by_index] = kernel.counters();
             functions[*index].extend(&counted[first..first + by_name]);
             functions[*index].extend(&counted[indexed..indexed + by_index]);
         }
@@ -1553,6 +1552,7 @@ fn programs(
         number("EXPORTERS", exporters as usize),
         number("EXPORT_WORDS", export_words(tables, stages)),
         number("EXPORT_DETAILS", has_details(stages).into()),
+        number("DETAIL_WORDS", DETAIL_WORDS),
         number("TOTALS", named),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),
@@ -1560,24 +1560,32 @@ fn programs(
         number("PART_BITS", part_bits as usize),
         number("MAX_WORDS", entry_words(tables)),
     ]);
-    let layouts = [Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT].map(|layout| layout.text).concat();
+    let kernels = stages.iter().flat_map(|stage| &stage.functions).map(|(_, kernel, _)| kernel);
+    let layouts = Layouts::declare(LAYOUTS.into_iter().chain(kernels.flat_map(|kernel| kernel.layouts())));
     let mut source = format!(
         "#line 1 \"layouts\"\n{layouts}#line 1 \"states.kernel.c\"\n{}#line 1 \"packets.kernel.c\"\n{PACKETS}",
         regions::KERNEL
     );
-    let mut included: Vec<&str> = Vec::new();
+    let (mut included, mut typed): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     let mut begins = begins.iter();
     for (index, stage) in stages.iter().enumerate() {
         let mut steps = Vec::new();
         let mut summary = 0;
         for (function, kernel, part) in &stage.functions {
-            for (name, text) in kernel.texts {
+            // With another name, its text is there for other types.
+            if !typed.contains(&kernel.name) {
+                typed.push(kernel.name);
+                source += &format!("#line 1 \"types\"\n{}", kernel.types());
+            }
+            for Text { name, source: text, constants } in kernel.texts {
                 if !included.contains(name) {
                     included.push(name);
+                    defines
+                        .extend(constants.iter().map(|(name, value)| ((*name).into(), format!("{value}u"))));
                     source += &format!("#line 1 \"{name}.kernel.c\"\n{text}");
                 }
             }
-            let words = kernel.words;
+            let words = kernel.words();
             let begin = begins.next().unwrap_or(&0);
             let [by_name, by_index] = counters[*function];
             let list = listing.iter().position(|listing| kernel.lists && listing == function);
@@ -1593,9 +1601,7 @@ fn programs(
                     FlowGroup::Serial => "SERIAL",
                 },
             ));
-            if let FlowGroup::Summarized(words) = kernel.flow_group {
-                summary += words;
-            }
+            summary += kernel.summary_words().unwrap_or(0);
         }
         defines.push((format!("STAGE_{index}(F)"), steps.join(" ")));
     }

@@ -56,17 +56,15 @@ FUNCTION void add_local_64(LOCAL u64 *p, u64 x) {
 
 /* Where functions count by an index: for each group or, where these are many, for all. */
 #if MORE_IS_LOCAL
-#define MORE LOCAL u64 *
+#define MORE LOCAL
 #define add_more(p, x) add_local_64(p, x)
 #else
-#define MORE GLOBAL u64 *
+#define MORE GLOBAL
 #define add_more(p, x) add_global_64(p, x)
 #endif
 
-/* A word of 64 bits of a function's parameters. */
-FUNCTION u64 parameter_64(GLOBAL const u32 *parameters, u32 word) {
-  return parameters[word * 2] | (u64)parameters[word * 2 + 1] << 32;
-}
+/* Rows of a type behind a function's parameters, from a word of these on. */
+#define ROWS(type, parameters, at) ((GLOBAL const type *)((GLOBAL const u32 *)(parameters) + (at)))
 
 /* The ends of a packet's 5-tuple, the lower one first, as FlowKey has them, and whether that sent it; their ports and the protocol. */
 FUNCTION u64 packet_ends(PRIVATE const Packet *packet, PRIVATE u64 *a, PRIVATE u64 *b, PRIVATE u32 *from_a) {
@@ -230,11 +228,34 @@ FUNCTION u32 packet_rewrite(PRIVATE Packet *packet, u32 end, GLOBAL const u32 *a
   return 1;
 }
 
+/*
+ * The functions that a step consists of. NAME_State, NAME_Parameters, NAME_Totals, NAME_More and NAME_Summary are the structs that KernelSpec of
+ * nf/src/flows/mod.rs names: of what there is none, they are a word that is not there.
+ *
+ * STEP(name)            the verdict on one packet, with the state of its flow: all 0 where it is new
+ * STEP_WITHOUT(name)    the verdict on one without an entry; its role says why: ROLE_MEMBER where there was no room
+ * STEP_GROUP(name)      the same as STEP for packets of one flow, one of each item; `passes` where the item has one, `state` is that of all
+ * STEP_SUMMARIZE(name)  what such packets do to any state: whether the summary says it; `is_member` where the item has one
+ * STEP_APPLY(name)      brings a state up to date by a summary, if it can; adds packets that it drops
+ */
+#define STEP(name)                                                                                                                   \
+  FUNCTION u32 name##_step(PRIVATE name##_State *state, u32 is_new, PRIVATE Packet *packet, GLOBAL const name##_Parameters *parameters, \
+                           PRIVATE name##_Totals *totals, MORE name##_More *more)
+#define STEP_WITHOUT(name)                                                                                                           \
+  FUNCTION u32 name##_without(PRIVATE Packet *packet, u32 role, GLOBAL const name##_Parameters *parameters, MORE name##_More *more)
+#define STEP_GROUP(name)                                                                                                             \
+  FUNCTION u32 name##_group(PRIVATE FlowGroup *group, LOCAL name##_State *state, PRIVATE Packet *packet, u32 passes,                 \
+                            GLOBAL const name##_Parameters *parameters, PRIVATE name##_Totals *totals, MORE name##_More *more)
+#define STEP_SUMMARIZE(name)                                                                                                         \
+  FUNCTION u32 name##_summarize(PRIVATE FlowGroup *group, PRIVATE Packet *packet, u32 is_member, u64 first, u64 latest,              \
+                                GLOBAL const name##_Parameters *parameters, GLOBAL name##_Summary *summary)
+#define STEP_APPLY(name)                                                                                                             \
+  FUNCTION u32 name##_apply(PRIVATE name##_State *state, u64 first, u64 latest, GLOBAL const name##_Parameters *parameters,          \
+                            PRIVATE const name##_Summary *summary, PRIVATE u64 *dropped)
+
 /* Of a function that has nothing to do with packets without an entry. */
-#define PASSES_WITHOUT(name)                                                                                                          \
-  FUNCTION u32 name##_without(PRIVATE Packet *packet, u32 role, GLOBAL const u32 *parameters, MORE more) {                            \
-    return VERDICT_PASS;                                                                                                              \
-  }
+#define PASSES_WITHOUT(name)                                                                                                         \
+  STEP_WITHOUT(name) { return VERDICT_PASS; }
 
 #define WARPS (GROUP / LANES)
 #define EMPTY 0xffffffffu

@@ -19,7 +19,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use packetloom_nf::flows::{connection_of, key_words};
-use packetloom_nf::meter::details_of;
+use packetloom_nf::meter::{DETAIL_WORDS, details_of};
 use packetloom_packet::batch::Parsed;
 use packetloom_packet::{
     Address, Batch, Connection, Dscp, End, Headers, Key, MatchKey4, MatchKey6, Rewrite, Role, Timestamp,
@@ -190,7 +190,7 @@ pub struct Records {
     /// The keys of connections that are not those of a packet's 5-tuple, two for each.
     pub connections: Vec<Ipv6Addresses>,
     /// The details of packets, where they are needed.
-    pub details: Vec<[u64; 4]>,
+    pub details: Vec<[u64; DETAIL_WORDS]>,
 }
 
 impl Records {
