@@ -199,6 +199,10 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
                 format!("{} times, packets waited {:.0?} at most", shares.copies, shares.longest_copy);
             rows.push(("state copied".into(), copies));
         }
+        if shares.moves > 0 {
+            let moves = format!("{} times, packets waited {:.0?} at most", shares.moves, shares.longest_move);
+            rows.push(("state moved".into(), moves));
+        }
         let _ = write!(text, "device\n{}", table(&rows));
     }
     let top_flows = outcome.top_flows.into_sorted();

@@ -497,6 +497,10 @@ pub struct Shares {
     pub copies: u64,
     /// See above.
     pub longest_copy: Duration,
+    /// How often state of flows moved between devices and cores, and the longest time that packets waited for that.
+    pub moves: u64,
+    /// See above.
+    pub longest_move: Duration,
 }
 
 /// The flow records with the most bytes in both directions together.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use packetloom_nf::flows::By;
+use packetloom_nf::{Form, FunctionSpec};
 
 use crate::Chain;
 use crate::chain::{Device, Origin, PolicyAction, Run};
@@ -29,9 +30,11 @@ impl Plan {
         let is_oracle = chain.settings.run.device == Device::Oracle;
         let spread = chain.layout.spread(&chain.functions);
         let workers = if is_oracle || spread.is_none() { 1 } else { chain.settings.run.workers.get() };
-        // Cores are as good for a chain with state that is fed by one of them.
+        // Texts that functions keep beside the state of flows do not move from one worker to another.
+        let stays = workers > 1 && has_texts(&chain);
         let stateful = match &chain.settings.run.device {
             Device::On(_) => stateful::offloadable(&chain.functions, &chain.layout),
+            Device::Auto if !stays => stateful::offloadable(&chain.functions, &chain.layout),
             _ => 0,
         };
         let is_placed = stateful == 0 && chain.settings.run.device.is_placed();
@@ -82,6 +85,11 @@ impl Plan {
         self.spread
     }
 
+    /// Whether it is the same as another one, with the same rules.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.chain, &other.chain)
+    }
+
     /// Threads that share what is done here for a device: one, unless it has the whole chain, and its rules stay.
     pub(crate) fn feeders(&self) -> usize {
         let functions = &self.chain.functions;
@@ -111,6 +119,15 @@ impl Plan {
     }
 }
 
+/// Whether functions keep texts beside the state of flows.
+fn has_texts(chain: &Chain) -> bool {
+    let has_texts = |function: &Arc<dyn FunctionSpec>| match function.form() {
+        Form::PerFlow(function) => function.has_texts(),
+        Form::Standalone(_) => false,
+    };
+    chain.functions.iter().any(has_texts)
+}
+
 /// How people call what packets are spread by.
 fn name_of(by: By) -> &'static str {
     if by == By::FiveTuple { "flow" } else { by.name() }
@@ -129,8 +146,13 @@ impl Plan {
         if !device.is_placed() {
             return format!("{device}, batches of {batch}");
         }
-        let why = stateful::why_on_cores(functions, self.on_device());
-        let why = why.filter(|_| matches!(device, Device::On(_)));
+        let why = match device {
+            Device::Auto if self.workers > 1 && has_texts(&self.chain) => {
+                Some("what a function keeps of flows as text stays with its worker")
+            }
+            Device::Auto if self.stateful == 0 => None,
+            _ => stateful::why_on_cores(functions, self.on_device()),
+        };
         let why = why.map_or_else(String::new, |why| format!(", since {why}"));
         if self.on_device() == 0 {
             return format!(
@@ -163,6 +185,7 @@ impl Plan {
         }
         if *device == Device::Auto {
             text += "; cores where they are better, or where there is no GPU";
+            text += if self.stateful > 0 { "; flows move between both" } else { "" };
         }
         text
     }
@@ -212,12 +235,14 @@ impl fmt::Display for Plan {
         writeln!(f, "device    {}", self.placement())?;
         let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();
+        let moves = settings.run.device == Device::Auto && self.stateful > 0;
+        let feeds = self.on_device() > 0 && !moves;
         let spread = match (self.workers, per_flow) {
-            _ if self.on_device() > 0 && self.feeders() > 1 => format!(
+            _ if feeds && self.feeders() > 1 => format!(
                 "{} workers feed the device and take what comes back: results as of a loop over packets",
                 self.feeders()
             ),
-            _ if self.on_device() > 0 => {
+            _ if feeds => {
                 "1 worker feeds the device and takes what comes back: results as of a loop over packets"
                     .into()
             }
@@ -247,6 +272,10 @@ impl fmt::Display for Plan {
                 self.workers
             ),
         };
-        write!(f, "workers   {spread}")
+        write!(f, "workers   {spread}")?;
+        if moves {
+            write!(f, "; on the GPU {} to feed it, results as of a loop over packets", self.feeders())?;
+        }
+        Ok(())
     }
 }

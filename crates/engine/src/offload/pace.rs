@@ -1,5 +1,6 @@
 //! How many packets a batch has, and who judges it.
 
+use std::mem;
 use std::time::Duration;
 
 use super::lane::Dispatch;
@@ -111,6 +112,135 @@ impl Router {
         self.device.observe(packets, spent);
         let nanos = away.as_nanos() as f64;
         self.away = Some(self.away.map_or(nanos, |least| nanos.min(least * (1.0 + FORGOTTEN))));
+    }
+}
+
+/// Nanoseconds a flow that a move there and back is taken for, at least: there may be more flows now than at the last one.
+const MOVE: u64 = 300;
+/// From one move to the next trial it takes so many times what a trial takes, with the moves there and back.
+const PART: u32 = 25;
+/// Where packets take longer than elsewhere by less than a part of so many, flows stay.
+const NEAR: f64 = 16.0;
+/// The time that measurements are taken over, and those of a trial: what is left out until batches have the size that they come to, what is
+/// measured then, and what it may lose.
+const WINDOW: Duration = Duration::from_millis(2);
+const WARM: Duration = Duration::from_millis(5);
+const MEASURED: Duration = Duration::from_millis(15);
+const LOSS: Duration = Duration::from_millis(20);
+
+/// Whether state of flows is on the device or with the cores, by what earlier batches cost here and there; and by what it costs to
+/// move it, so that moves and trials take a part of one in 25 of the time at most.
+///
+/// What is compared is time of this machine by the clock, less what it waited for packets: where several threads share the work, here
+/// or there, that is what bounds how many packets can come; their times added up would count those that wait for others or for the device as free.
+#[derive(Clone, Debug, Default)]
+pub struct StateRouter {
+    is_there: bool,
+    /// By the cores, and by the device.
+    costs: [Cost; 2],
+    /// What the last move took, to the cores and to the device.
+    took: [Duration; 2],
+    /// Time since then; and what packets took longer of it, lately, than they would have taken elsewhere.
+    spent: Duration,
+    dearer: Duration,
+    window: Window,
+    /// Whether packets came in large batches and left little time, as far as is known.
+    is_worth: bool,
+    trial: Option<Trial>,
+    /// Whether the next move is back after a trial.
+    returns: bool,
+}
+
+/// Batches that were judged one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    packets: u64,
+    batches: u64,
+    /// Time by the clock, and what of it was spent on packets.
+    time: Duration,
+    busy: Duration,
+}
+
+/// The first batches after a move.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trial {
+    is_warm: bool,
+    batches: u64,
+    busy: Duration,
+    lost: Duration,
+}
+
+impl StateRouter {
+    /// Takes note of packets in so many batches that took so long, less the time that was spent waiting for packets.
+    pub fn judged(&mut self, packets: u64, batches: u64, time: Duration, waited: Duration) {
+        let Window { packets: all, batches: of_window, time: whole, busy } = &mut self.window;
+        (*all, *of_window, *whole) = (*all + packets, *of_window + batches, *whole + time);
+        *busy += time.saturating_sub(waited);
+        if *whole < WINDOW || *of_window == 0 {
+            return;
+        }
+        let Window { packets, batches, time, busy } = mem::take(&mut self.window);
+        self.spent += time;
+        self.is_worth = packets >= batches * LEAST as u64 && busy * 2 >= time;
+        let here = usize::from(self.is_there);
+        let elsewhere = self.costs[1 - here];
+        let mut dearer = Duration::ZERO;
+        if elsewhere.batches > 0 {
+            dearer = busy.saturating_sub(Duration::from_nanos((elsewhere.nanos * packets as f64) as u64));
+        }
+        match &mut self.trial {
+            Some(trial) => {
+                (trial.batches, trial.busy) = (trial.batches + batches, trial.busy + busy);
+                trial.lost += dearer;
+                if !trial.is_warm && trial.batches >= TRIALS.into() && trial.busy >= WARM {
+                    *trial = Trial { is_warm: true, lost: trial.lost, ..Trial::default() };
+                    self.costs[here] = Cost::default();
+                    return;
+                }
+            }
+            None if dearer.as_secs_f64() * NEAR > busy.as_secs_f64() => self.dearer += dearer,
+            None => self.dearer /= 2,
+        }
+        if packets > 0 {
+            self.costs[here].observe(packets as usize, busy);
+        }
+    }
+
+    /// Whether state is to move now, that of so many flows at most.
+    pub fn is_to_move(&mut self, flows: u64) -> bool {
+        let moves = self.took.iter().sum::<Duration>().max(Duration::from_nanos(MOVE * flows));
+        if let Some(trial) = self.trial {
+            let is_measured = trial.is_warm && trial.batches >= TRIALS.into() && trial.busy >= MEASURED;
+            if !is_measured && trial.lost < LOSS {
+                return false;
+            }
+            self.trial = None;
+            let [here, elsewhere] = if self.is_there { [1, 0] } else { [0, 1] }.map(|at| self.costs[at]);
+            let is_better = elsewhere.batches == 0 || here.nanos * (1.0 + 1.0 / NEAR) < elsewhere.nanos;
+            self.returns = !is_better && (self.is_there || self.is_worth);
+            return self.returns;
+        }
+        let is_idle = self.is_there && !self.is_worth;
+        is_idle || self.is_worth && (self.dearer > moves || (moves + LOSS) * PART <= self.spent)
+    }
+
+    /// Whether state is on the device.
+    pub fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// State has moved, which took so long.
+    pub fn moved(&mut self, is_there: bool, took: Duration) {
+        self.took[usize::from(is_there)] = took;
+        self.is_there = is_there;
+        (self.spent, self.dearer) = (Duration::ZERO, Duration::ZERO);
+        self.window = Window::default();
+        self.trial = (!mem::take(&mut self.returns)).then(Trial::default);
+    }
+
+    /// Forgets what packets cost: another chain judges them.
+    pub fn forget(&mut self) {
+        (self.costs, self.dearer, self.trial) = (Default::default(), Duration::ZERO, None);
     }
 }
 
@@ -275,5 +405,107 @@ mod tests {
         assert!(cheap > 90_000, "{cheap}");
         let dear = (0..100_000).filter(|_| batch(micros(60))).count();
         assert!(dear < 200, "{dear}");
+    }
+
+    /// What a run of so many packets took, and how often state moved, by what a packet costs, by the device or not, after so many; in batches of
+    /// sizes that grow after a move. Next to it what it had taken with cores or the device alone, and in milliseconds what a move takes.
+    fn simulate(packets: u64, cost: impl Fn(bool, u64) -> f64, each: u64) -> (f64, u64, [f64; 2]) {
+        let (mut router, mut is_there, mut moves, mut total) = (StateRouter::default(), false, 0, 0.0);
+        let (mut alone, mut done, mut size) = ([0.0; 2], 0, FIRST as u64);
+        while done < packets {
+            let nanos = cost(is_there, done) * size as f64;
+            total += nanos;
+            [false, true]
+                .into_iter()
+                .zip(&mut alone)
+                .for_each(|(at, sum)| *sum += cost(at, done) * size as f64);
+            router.judged(size, 1, Duration::from_nanos(nanos as u64), Duration::ZERO);
+            done += size;
+            size = (size * 2).min(MOST as u64);
+            if router.is_to_move(1_000_000) {
+                (is_there, moves, size) = (!is_there, moves + 1, FIRST as u64);
+                router.moved(is_there, Duration::from_millis(each));
+                total += each as f64 * 1e6;
+            }
+        }
+        (total, moves, alone)
+    }
+
+    const GIGA: u64 = 1_000_000_000;
+
+    /// As good as the better one, but for a part of its time; however dear moves are. Before the first trial that is the cores.
+    #[test]
+    fn state_is_where_packets_take_less() {
+        for each in [1, 100, 2_000] {
+            for there in [1.0, 5.0, 9.9, 10.1, 12.0, 100.0, 10_000.0] {
+                // Cores take 300 seconds.
+                let (total, moves, [here, device]) =
+                    simulate(30 * GIGA, |is_there, _| if is_there { there } else { 10.0 }, each);
+                // Until moves have earned their cost.
+                let least = here.min(device) + if device < here { here * 0.16 } else { 0.0 };
+                assert!(total < 1.05 * least, "{there} {each}: {total} {here} {device}, {moves} moves");
+                assert!(moves > 0 && moves < 100, "{there} {each}: {moves}");
+                assert!(each == 2_000 || there > 9.0 || total < 0.95 * here, "{there} {each}: {total}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_runs_stay_on_cores() {
+        for there in [1.0, 100.0] {
+            let (total, moves, [here, _]) =
+                simulate(GIGA / 20, |is_there, _| if is_there { there } else { 10.0 }, 100);
+            assert_eq!((total, moves), (here, 0));
+        }
+    }
+
+    /// What becomes worse is left, on either side, and what becomes better is found.
+    #[test]
+    fn state_follows_what_changes() {
+        for each in [1, 100] {
+            // The device is better, and then worse: there are more flows.
+            let worse = |is_there: bool, at: u64| match is_there {
+                false => 10.0,
+                true if at < 20 * GIGA => 6.0,
+                true => 14.0,
+            };
+            let (total, moves, [here, device]) = simulate(40 * GIGA, worse, each);
+            assert!(total < 0.97 * here && total < 0.97 * device, "{each}: {total} {here} {device} {moves}");
+            // The other way round.
+            let better = |is_there: bool, at: u64| match is_there {
+                false => 10.0,
+                true if at < 20 * GIGA => 14.0,
+                true => 6.0,
+            };
+            let (total, moves, [here, device]) = simulate(40 * GIGA, better, each);
+            assert!(total < here && total < 1.02 * device, "{each}: {total} {here} {device} {moves}");
+            // Again and again, on both sides, faster than it can be found out.
+            let waves = |is_there: bool, at: u64| {
+                let is_odd = (at / (GIGA / 3)) % 2 == 1;
+                if is_odd == is_there { 14.0 } else { 6.0 }
+            };
+            let (total, moves, [here, device]) = simulate(40 * GIGA, waves, each);
+            assert!(total < 1.05 * here.min(device), "{each}: {total} {here} {device} {moves}");
+        }
+    }
+
+    #[test]
+    fn quiet_traffic_stays_with_cores() {
+        let mut router = StateRouter::default();
+        let judged = |router: &mut StateRouter, packets, waited| {
+            (0..100_000).any(|_| {
+                router.judged(packets, 1, micros(100), micros(waited));
+                router.is_to_move(1_000)
+            })
+        };
+        // Small batches; most of the time nothing to do.
+        assert!(!judged(&mut router, 63, 0) && !judged(&mut router, 1_000, 60));
+        assert!(judged(&mut router, 1_000, 40));
+        router.moved(true, micros(10));
+        assert!(!router.is_to_move(1_000));
+        // The trial is over, and it comes back.
+        assert!(judged(&mut router, 63, 90));
+        router.moved(false, micros(10));
+        assert!(!judged(&mut router, 63, 90));
     }
 }

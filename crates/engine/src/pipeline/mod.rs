@@ -234,6 +234,11 @@ impl Pipeline {
                 stages.for_each(|stage| stage.end(entry, End::Evicted));
             }
         }
+        self.add_counted(state);
+    }
+
+    /// Adds what the first functions counted on a device.
+    pub(crate) fn add_counted(&mut self, state: &stateful::State) {
         for (Stage { function, .. }, counted) in self.stages.iter_mut().zip(&state.functions) {
             if let Fast::PerFlow(function, _) = function {
                 function.add(counted);

@@ -5,6 +5,7 @@
 //! done. Neither packets nor outputs see anything of it.
 
 use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,9 @@ pub struct LifecycleOptions<'a> {
     pub save: Option<Saving<'a>>,
     /// Brought up to date after each batch, of any run.
     pub statistics: Arc<Statistics>,
+    /// With [`Device::Auto`], packets after which state of flows moves between cores and the device, again and again, in place of when that is
+    /// better: for tests.
+    pub move_every: Option<NonZeroU64>,
 }
 
 /// See [`LifecycleOptions::load`]; the error is what the user is told.
@@ -157,6 +161,11 @@ pub(super) trait Runner: Sized {
 
     /// Goes on with the next chain.
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error>;
+
+    /// Whether another one goes on with it.
+    fn has_left(&self) -> bool {
+        false
+    }
 }
 
 impl<'p, 'a> Lifecycle<'p, 'a> {
@@ -211,6 +220,11 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
     /// What others ask for.
     pub(super) fn control(&self) -> &Arc<Control> {
         &self.life.control
+    }
+
+    /// See [`LifecycleOptions::move_every`].
+    pub(super) fn move_every(&self) -> Option<u64> {
+        self.life.move_every.map(NonZeroU64::get)
     }
 
     /// Has somebody wait for the next reload that is asked for.
@@ -319,7 +333,7 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let _pause = self.life.statistics.pause();
         self.pause_begun = Instant::now();
         self.serve(at, runner, outlet, source)?;
-        loop {
+        while !runner.has_left() {
             match self.due(at.received) {
                 Due::Nothing => break,
                 Due::Change(plan, changed) => self.change(plan, changed, at.received, runner, outlet)?,

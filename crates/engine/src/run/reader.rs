@@ -97,6 +97,8 @@ pub(super) struct Reader<'r, 'i> {
     reload: Arc<AtomicBool>,
     /// Whether the state is to be saved then.
     pub(super) is_save_due: bool,
+    /// Whether others are to go on then.
+    pub(super) is_leaving: bool,
     /// Whether the next batch has to wait for that.
     pub(super) is_paused: bool,
     pub(super) has_ended: bool,
@@ -124,6 +126,7 @@ impl<'r, 'i> Reader<'r, 'i> {
             control,
             reload,
             is_save_due: false,
+            is_leaving: false,
             is_paused: false,
             has_ended: false,
             held: Batch::new(size),
@@ -138,7 +141,7 @@ impl<'r, 'i> Reader<'r, 'i> {
     pub(super) fn read(&mut self, batch: &mut Batch, delivered: u64) -> Result<Read, Error> {
         let is_reached = self.intake.until.is_some_and(|until| until <= self.intake.received);
         let is_asked = self.control.is_asked() || self.reload.load(Ordering::Relaxed);
-        let is_due = is_reached || self.is_save_due || is_asked;
+        let is_due = is_reached || self.is_save_due || self.is_leaving || is_asked;
         // Not while some of what was read is still to be judged: state has all packets that were read.
         self.is_paused |= is_due && !self.is_filled && self.at >= self.held.len();
         if self.is_paused || self.has_ended {

@@ -132,11 +132,13 @@ impl Statistics {
         self.workers().iter().map(longest).collect()
     }
 
-    /// So many workers begin.
+    /// So many workers begin, in place of those before, whose time they go on with if these are not fewer.
     pub(super) fn begin_workers(&self, workers: usize) -> Arc<[WorkerTime]> {
-        let times: Arc<[WorkerTime]> = (0..workers).map(|_| WorkerTime::default()).collect();
-        *self.workers.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&times);
-        times
+        let mut times = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        if times.len() < workers {
+            *times = (0..workers).map(|_| WorkerTime::default()).collect();
+        }
+        Arc::clone(&times)
     }
 
     fn workers(&self) -> Arc<[WorkerTime]> {
@@ -148,6 +150,11 @@ impl Statistics {
     pub fn progress(&self) -> Option<u64> {
         let batches = self.batches.load(Ordering::Relaxed);
         (batches > 0 && self.pauses.load(Ordering::Relaxed) == 0).then_some(batches)
+    }
+
+    /// Batches that the run is done with so far.
+    pub(super) fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
     }
 
     /// Something begins that may take long.

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetloom_io::capture::Resolution;
@@ -21,12 +22,12 @@ use super::lifecycle::{ChainSwap, Lifecycle, Runner};
 use super::listing::{Scan, Scanned};
 use super::reader::{Partition, Read, Reader, Scheme};
 use super::slot::{Slot, Stage};
-use super::statistics::{TurnClock, WorkerTime};
+use super::statistics::{Pause, TurnClock, WorkerTime};
 use super::{Intake, Outlet};
 use crate::bell::Bell;
 use crate::outcome::TopFlows;
 use crate::pipeline::work::{Records, Work};
-use crate::pipeline::{Expiry, Pipeline, Shared, WorkerReport};
+use crate::pipeline::{Before, Expiry, Pipeline, Shared, WorkerReport};
 use crate::state::{Held, Saved};
 use crate::{Chain, Error, Plan, State};
 
@@ -62,13 +63,14 @@ struct Run<'r, 'i> {
     bell: Bell,
     /// What workers do with their time.
     times: Arc<[WorkerTime]>,
+    workers: usize,
     /// Whether somebody may be waiting for verdicts.
     live: bool,
     /// Whether packets come by interfaces, and whether workers stay awake while none does.
     by_interfaces: bool,
     spins: bool,
     /// Whether the state is kept at the end.
-    is_kept: bool,
+    is_kept: AtomicBool,
     /// That of the capture that frames go to which pass.
     resolution: Option<Resolution>,
 }
@@ -85,13 +87,42 @@ enum Found {
 }
 
 /// What only the thread does that began the run.
-struct Desk<'d, 'p, 'a, 'o> {
+struct Desk<'d, 'p, 'a, 'o, 's> {
     lifecycle: &'d mut Lifecycle<'p, 'a>,
     outlet: &'d mut Outlet<'o>,
     shared: Shared,
     /// Packets read when something was done between two batches the last time.
     begun: u64,
     size: usize,
+    stay: Option<Stay<'s>>,
+    /// Whether others go on; and with which chain, where it is the next one.
+    has_left: bool,
+    next: Option<(Plan, ChainSwap)>,
+}
+
+/// What workers begin with, and what they leave to others: the functions of a chain with all that they counted, and the state of flows.
+pub(super) struct Handover {
+    pub(super) pipelines: Vec<Pipeline>,
+    pub(super) state: State,
+    /// Since when packets wait, for which nobody takes it that the run hangs.
+    pub(super) since: Instant,
+    pub(super) pause: Pause,
+}
+
+/// When workers leave a run to others, who also go over to the next chain in their place.
+pub(super) struct Stay<'s> {
+    /// Asked all the time whether that is before the next batch.
+    pub(super) is_over: &'s mut dyn FnMut(&mut Intake<'_>, &mut Lifecycle<'_, '_>) -> bool,
+    /// Packets of the run after which they do in any case.
+    pub(super) until: Option<u64>,
+}
+
+/// How workers leave a run.
+pub(super) enum Left {
+    /// It is over.
+    Nothing(WorkerReport),
+    /// Others go on, and with which chain, where it is the next one.
+    Flows(Handover, Option<(Plan, ChainSwap)>),
 }
 
 /// Tells the others that a worker failed, also where it panics.
@@ -111,37 +142,67 @@ pub(super) fn run(
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
 ) -> Result<WorkerReport, Error> {
+    let state = lifecycle.restored().unwrap_or_default();
+    let pause = intake.statistics.pause();
+    let begin = Handover { pipelines: Vec::new(), state, since: Instant::now(), pause };
+    match run_until(lifecycle, intake, outlet, begin, None)? {
+        Left::Nothing(report) => Ok(report),
+        Left::Flows(..) => unreachable!("nobody goes on"),
+    }
+}
+
+/// The same where others went before, or go on; without pipelines for whoever begins.
+pub(super) fn run_until(
+    lifecycle: &mut Lifecycle<'_, '_>,
+    intake: &mut Intake<'_>,
+    outlet: &mut Outlet<'_>,
+    begin: Handover,
+    stay: Option<Stay<'_>>,
+) -> Result<Left, Error> {
     let plan = lifecycle.plan();
     let (size, workers) = (size(plan), plan.workers());
     let shared = Shared::new(plan, workers, size);
-    let pipelines: Vec<_> = (0..workers).map(|number| Pipeline::new(plan.chain(), &shared, number)).collect();
+    let same: Vec<_> = (0..plan.chain().functions.len()).map(Before::Same).collect();
+    let mut before = begin.pipelines.into_iter();
+    // Those beyond have no flows, but what they counted.
+    let pipelines = (0..workers.max(before.len())).map(|number| {
+        let next = match number < workers {
+            true => Pipeline::new(plan.chain(), &shared, number),
+            false => Pipeline::alone(plan.chain(), size),
+        };
+        let Some(mut before) = before.next() else { return Mutex::new(next) };
+        before.succeed(next, &same);
+        Mutex::new(before)
+    });
+    let pipelines = pipelines.collect();
     let scheme = scheme(plan, RandomState::new().hash_one(0u64));
     let (live, spins) = (intake.source.is_live(), intake.spins);
     let by_interfaces = intake.source.now().is_some();
     intake.leaves_paging = workers > 1;
     let asked = (Arc::clone(lifecycle.control()), lifecycle.reload_flag());
+    let begun = intake.received;
     let reader = Reader::new(intake, scheme, asked, size);
     let slots = (SLOTS_PER_WORKER * (workers - 1) + 1 + if workers > 1 { SLOTS } else { 0 }) as u64;
     let run = Run {
         reader: Mutex::new(reader),
         slots: (0..slots).map(|number| Slot::new(number, size, workers)).collect(),
-        pipelines: pipelines.into_iter().map(Mutex::new).collect(),
+        pipelines,
         delivered: AtomicU64::new(0),
         batches: AtomicU64::new(u64::MAX),
         has_failed: AtomicBool::new(false),
         is_over: AtomicBool::new(false),
         bell: Bell::default(),
         times: outlet.statistics.begin_workers(workers),
+        workers,
         live,
         by_interfaces,
         spins,
-        is_kept: lifecycle.saves(),
+        is_kept: AtomicBool::new(lifecycle.saves()),
         resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
     };
-    let mut desk = Desk { lifecycle, outlet, shared, begun: 0, size };
-    if let Some(state) = desk.lifecycle.restored() {
-        run.restore(&desk.shared, &state)?;
-    }
+    let mut desk = Desk { lifecycle, outlet, shared, begun, size, stay, has_left: false, next: None };
+    run.restore(&desk.shared, &begin.state)?;
+    drop((begin.state, begin.pause));
     desk.between_batches(&run)?;
     let state = thread::scope(|scope| {
         let (give, take) = bounded(PENDING * workers);
@@ -166,8 +227,17 @@ pub(super) fn run(
         }
         result
     })?;
-    let mut all = All { run: &run, shared: &mut desk.shared, size };
-    Ok(WorkerReport { state, ..all.counted(desk.lifecycle.chain())? })
+    let since = Instant::now();
+    let Desk { lifecycle, outlet, mut shared, has_left, next, .. } = desk;
+    let pause = outlet.statistics.pause();
+    let mut all = All { run: &run, shared: &mut shared, size, next: None, is_alone: true };
+    if !has_left {
+        return Ok(Left::Nothing(WorkerReport { state, ..all.counted(lifecycle.chain())? }));
+    }
+    let state = if next.is_some() { State::default() } else { all.save(lifecycle.chain())? };
+    let pipelines =
+        run.pipelines.into_iter().map(|pipeline| pipeline.into_inner().map_err(|_| Error::Worker));
+    Ok(Left::Flows(Handover { pipelines: pipelines.collect::<Result<_, _>>()?, state, since, pause }, next))
 }
 
 /// How a plan's batches are judged.
@@ -184,6 +254,18 @@ fn scheme(plan: &Plan, seed: u64) -> Scheme {
 
 fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
     mutex.lock().map_err(|_| Error::Worker)
+}
+
+/// Does something with each worker's, in a thread for each.
+fn each_of<I: Send, T: Send>(
+    all: impl Iterator<Item = I>,
+    work: impl Fn(I) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    thread::scope(|scope| {
+        let work = &work;
+        let all: Vec<_> = all.map(|one| scope.spawn(move || work(one))).collect();
+        all.into_iter().map(|one| one.join().map_err(|_| Error::Worker)?).collect()
+    })
 }
 
 impl Run<'_, '_> {
@@ -221,7 +303,7 @@ impl Run<'_, '_> {
         }
         let mut pipeline = lock(&self.pipelines[worker])?;
         loop {
-            let more = !self.is_kept && pipeline.drain();
+            let more = !self.is_kept.load(Ordering::Relaxed) && pipeline.drain();
             for (function, lines) in pipeline.records().enumerate() {
                 // Nobody takes them where the run has failed.
                 if !lines.is_empty() && records.send((function, std::mem::take(lines))).is_err() {
@@ -239,7 +321,7 @@ impl Run<'_, '_> {
     /// The same for the one whose thread began it; the state at the end, where it is wanted.
     fn lead(
         &self,
-        desk: &mut Desk<'_, '_, '_, '_>,
+        desk: &mut Desk<'_, '_, '_, '_, '_>,
         records: &Receiver<(usize, Records)>,
     ) -> Result<Option<State>, Error> {
         let mut alarm = Alarm(self, true);
@@ -266,15 +348,22 @@ impl Run<'_, '_> {
                 }
             }
         }
-        let state = desk.last_state(self)?;
-        desk.outlet.outputs.linger();
+        let state = if desk.has_left { None } else { desk.last_state(self)? };
+        if desk.has_left {
+            self.is_kept.store(true, Ordering::Relaxed);
+        } else {
+            desk.outlet.outputs.linger();
+        }
         self.is_over.store(true, Ordering::Release);
         self.bell.ring();
         let mut pipeline = lock(&self.pipelines[0])?;
         let mut more = true;
         while more {
-            more = !self.is_kept && pipeline.drain();
-            desk.outlet.write_pending(&mut pipeline)?;
+            more = !self.is_kept.load(Ordering::Relaxed) && pipeline.drain();
+            // They were written before functions became those of another chain.
+            if desk.next.is_none() {
+                desk.outlet.write_pending(&mut pipeline)?;
+            }
             // Others hand over theirs meanwhile.
             for (function, mut lines) in records.try_iter() {
                 desk.outlet.write_records(function, &mut lines)?;
@@ -417,7 +506,7 @@ impl Run<'_, '_> {
     }
 
     /// Delivers batches that are ready, in order.
-    fn deliver(&self, desk: &mut Desk<'_, '_, '_, '_>) -> Result<bool, Error> {
+    fn deliver(&self, desk: &mut Desk<'_, '_, '_, '_, '_>) -> Result<bool, Error> {
         let mut number = self.delivered();
         let begun = number;
         while self.slot(number).stage() == (number, Stage::Judged) {
@@ -441,11 +530,11 @@ impl Run<'_, '_> {
     /// Gives each worker the flows whose packets it gets.
     fn restore(&self, shared: &Shared, state: &State) -> Result<(), Error> {
         let partition = lock(&self.reader)?.scheme.partition;
-        for (number, pipeline) in self.pipelines.iter().enumerate() {
+        let restore = |(number, pipeline): (usize, &Mutex<Pipeline>)| {
             let mut pipeline = lock(pipeline)?;
             let Some(partition) = partition else {
                 pipeline.restore(state);
-                continue;
+                return Ok(());
             };
             let is_own = |held: &Held, key: &[u64]| {
                 // Where packets are partitioned by something else the tables are shared.
@@ -457,12 +546,14 @@ impl Run<'_, '_> {
                 share.definitions.iter_mut().for_each(|held| held.counts = Counts::default());
             }
             pipeline.restore(&share);
-        }
+            Ok(())
+        };
+        each_of(self.pipelines.iter().enumerate().take(self.workers), restore)?;
         shared.restore(state)
     }
 }
 
-impl Desk<'_, '_, '_, '_> {
+impl Desk<'_, '_, '_, '_, '_> {
     /// Does what is to be done between two batches, once all that were read are delivered; whether there was something.
     fn pause(&mut self, run: &Run<'_, '_>) -> Result<bool, Error> {
         self.lifecycle.tend();
@@ -475,6 +566,11 @@ impl Desk<'_, '_, '_, '_> {
             self.outlet.tell(reader.intake, self.lifecycle.notice());
             // No state is saved twice without packets in between, however long that takes.
             reader.is_save_due = reader.intake.received > self.begun && self.lifecycle.is_save_due();
+            if let Some(stay) = &mut self.stay
+                && !reader.is_leaving
+            {
+                reader.is_leaving = (stay.is_over)(reader.intake, self.lifecycle);
+            }
             if !reader.is_paused || reader.has_ended || run.delivered() < reader.next {
                 return Ok(false);
             }
@@ -485,13 +581,21 @@ impl Desk<'_, '_, '_, '_> {
 
     /// Does all that is to be done before the next batch, with none on its way.
     fn between_batches(&mut self, run: &Run<'_, '_>) -> Result<(), Error> {
-        let mut all = All { run, shared: &mut self.shared, size: self.size };
+        let is_alone = self.stay.is_none();
+        let mut all = All { run, shared: &mut self.shared, size: self.size, next: None, is_alone };
         let at = lock(&run.reader)?.intake.position();
         let mut source = || lock(&run.reader)?.intake.report();
         let until = self.lifecycle.between_batches(at, &mut all, self.outlet, &mut source)?;
+        self.next = all.next;
+        let stays_until = self.stay.as_ref().and_then(|stay| stay.until);
         let mut reader = lock(&run.reader)?;
-        reader.intake.until = until;
-        reader.is_paused = false;
+        reader.intake.until = [until, stays_until].into_iter().flatten().min();
+        self.has_left =
+            self.next.is_some() || reader.is_leaving || stays_until.is_some_and(|until| until <= at.received);
+        if self.has_left {
+            run.batches.store(reader.next, Ordering::Release);
+        }
+        reader.is_paused = self.has_left;
         reader.is_save_due = false;
         self.begun = at.received;
         drop(reader);
@@ -501,7 +605,7 @@ impl Desk<'_, '_, '_, '_> {
 
     /// The state at the end, where it is wanted.
     fn last_state(&mut self, run: &Run<'_, '_>) -> Result<Option<State>, Error> {
-        let mut all = All { run, shared: &mut self.shared, size: self.size };
+        let mut all = All { run, shared: &mut self.shared, size: self.size, next: None, is_alone: true };
         let at = lock(&run.reader)?.intake.position();
         self.lifecycle.last_state(at, &mut all)
     }
@@ -512,14 +616,19 @@ struct All<'a, 'r, 'i> {
     run: &'a Run<'r, 'i>,
     shared: &'a mut Shared,
     size: usize,
+    /// The next chain, where others go over to it.
+    next: Option<(Plan, ChainSwap)>,
+    /// Whether there are no others.
+    is_alone: bool,
 }
 
 impl Runner for All<'_, '_, '_> {
     fn save(&mut self, chain: &Chain) -> Result<State, Error> {
         let definitions = &chain.layout.definitions;
         let mut held: Vec<_> = definitions.iter().map(|_| Saved::default()).collect();
-        for pipeline in &self.run.pipelines {
-            held.iter_mut().zip(lock(pipeline)?.save(chain)).for_each(|(held, own)| held.add(own));
+        let save = |pipeline: &Mutex<Pipeline>| Ok(lock(pipeline)?.save(chain).collect::<Vec<_>>());
+        for saved in each_of(self.run.pipelines.iter(), save)? {
+            held.iter_mut().zip(saved).for_each(|(held, own)| held.add(own));
         }
         let mut state = State::of(&chain.functions, &chain.layout, held);
         self.shared.save(&mut state)?;
@@ -535,15 +644,10 @@ impl Runner for All<'_, '_, '_> {
             shared.each_entry(definition, worker, |entry| scan.see(entry, &mut scanned))?;
             Ok::<_, Error>(scanned)
         };
-        thread::scope(|scope| {
-            let others = 1..run.pipelines.len();
-            let others: Vec<_> = others.map(|worker| scope.spawn(move || list(worker))).collect();
-            let mut scanned = list(0)?;
-            for other in others {
-                scan.merge(&mut scanned, other.join().map_err(|_| Error::Worker)??);
-            }
-            Ok(scanned)
-        })
+        let mut listed = each_of(0..run.pipelines.len(), list)?.into_iter();
+        let mut scanned = listed.next().ok_or(Error::Worker)?;
+        listed.for_each(|other| scan.merge(&mut scanned, other));
+        Ok(scanned)
     }
 
     fn remove(&mut self, _chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error> {
@@ -605,7 +709,15 @@ impl Runner for All<'_, '_, '_> {
         })
     }
 
+    fn has_left(&self) -> bool {
+        self.next.is_some()
+    }
+
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
+        if !self.is_alone {
+            self.next = Some((plan.clone(), swap));
+            return Ok(());
+        }
         let ChainSwap { before, state, .. } = swap;
         let workers = self.run.pipelines.len();
         *self.shared = Shared::new(plan, workers, self.size);

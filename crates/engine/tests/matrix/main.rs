@@ -3,6 +3,7 @@
 
 #![allow(missing_docs)]
 
+mod auto;
 mod several;
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,8 +16,8 @@ use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_engine::State;
 use packetloom_engine::outcome::Shares;
 use support::{
-    Away, COPY_EVERY, How, Results, UNTIL_COPY, all_results, devices, frames, plan, results, traffic,
-    with_recent_state, without_first,
+    Away, COPY_EVERY, How, Results, Transactions, UNTIL_COPY, all_results, devices, frames, plan, results,
+    traffic, with_recent_state, without_first,
 };
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";

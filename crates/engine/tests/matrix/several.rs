@@ -7,7 +7,7 @@ const SMALL: &str = "[flows.5-tuple]\nby = \"5-tuple\"\nmax_flows = 8000\n";
 
 /// ACLs alone, functions with state, and both; on devices as a whole for several workers, and with a meter on cores behind them; and with a meter
 /// on devices. Next to each what it becomes in a reload.
-fn kinds() -> Vec<(String, String, usize)> {
+pub(super) fn kinds() -> Vec<(String, String, usize)> {
     let kinds = [
         (format!("{ACL}{LOGGING}"), format!("{UNCOUNTED}{LOGGING}{ACL}")),
         (format!("{SMALL}{COUNTER}{LIMITER}"), format!("{SMALL}{LIMITER}{COUNTER}")),

@@ -16,6 +16,7 @@ use packetloom_io::{Polled, Source};
 use packetloom_nf::{Context, FunctionSpec};
 use packetloom_packet::{Batch, FrameRef, Key, PortNames};
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -104,6 +105,8 @@ pub struct How<'a> {
     pub reloads: Vec<(u64, String)>,
     /// Packets before which rules change, in order.
     pub transactions: Option<Arc<Transactions>>,
+    /// Packets after which flows move between cores and devices, again and again.
+    pub move_every: Option<u64>,
 }
 
 /// Transactions of rules, and what became of them.
@@ -308,6 +311,7 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         load: Some(Box::new(load)),
         control,
         save: how.saves.then(|| Saving { every: None, save: Box::new(|_| Ok(())) }),
+        move_every: how.move_every.and_then(NonZeroU64::new),
         ..LifecycleOptions::default()
     };
     let io = Io {

@@ -9,11 +9,15 @@
 //! Several devices share the packets. Where they keep no state each batch goes to one of them. Otherwise a batch is split by a hash of the flows, and
 //! each device has the flows of its packets; the flows of one that fails are here until it is back, and the others go on.
 //!
+//! With `auto`, functions with state are run by all cores as without a device, or by the device, whichever is better: their flows move between
+//! two batches.
+//!
 //! State is saved, and handed on to another chain, with no batch away. What a device does not take of that chain, or has not taken yet, is
 //! done here.
 //!
 //! [`Accelerator`]: crate::offload::accelerator::Accelerator
 
+mod moves;
 mod pieces;
 mod unit;
 
@@ -31,6 +35,7 @@ use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
 use packetloom_packet::batch::{Policy, empty_arena};
 
+use self::moves::Moves;
 use self::pieces::Pieces;
 use self::unit::{Unit, Units};
 use super::lifecycle::{self, ChainSwap, Lifecycle};
@@ -57,12 +62,23 @@ pub(super) fn run(
 ) -> Result<(WorkerReport, Shares), Error> {
     let restored = lifecycle.restored().unwrap_or_default();
     let mut runner = Runner::new(lifecycle.plan(), devices, intake, outlet)?;
+    runner.moves.every = lifecycle.move_every();
     if let Some((_, error)) = runner.begin(lifecycle.plan(), restored, !runner.is_auto).pop() {
         return Err(error.into());
     }
-    let judged = runner.judge_all(lifecycle, intake, outlet);
-    runner.tell(lifecycle);
-    judged?;
+    loop {
+        if runner.has_moves()
+            && let Some(report) = runner.judge_on_cores(lifecycle, intake, outlet)?
+        {
+            runner.tell(lifecycle);
+            return Ok((report, runner.shares()));
+        }
+        let judged = runner.judge_all(lifecycle, intake, outlet);
+        runner.tell(lifecycle);
+        if judged? {
+            break;
+        }
+    }
     let state = lifecycle.last_state(intake.position(), &mut runner)?;
     runner.end(outlet, state)
 }
@@ -130,6 +146,7 @@ struct Runner {
     resolution: Option<Resolution>,
     pace: BatchSizer,
     choice: Router,
+    moves: Moves,
     under_way: VecDeque<Away>,
     spare: Vec<Pieces>,
     shares: Shares,
@@ -169,6 +186,7 @@ impl Runner {
             resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
             pace: BatchSizer::new(room, latency),
             choice: Router::default(),
+            moves: Moves::new(intake.received),
             under_way: VecDeque::new(),
             spare: Vec::new(),
             shares: Shares::default(),
@@ -196,6 +214,7 @@ impl Runner {
     fn begin(&mut self, plan: &Plan, mut state: State, waits: bool) -> Vec<(usize, offload::Error)> {
         self.set_plan(plan);
         self.choice = Router::default();
+        self.moves.router.forget();
         self.used = if plan.suits_several() { self.units.len() } else { 1 };
         let seed = self.partition.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed);
         let spread = plan.device_spread().filter(|_| self.used > 1);
@@ -249,14 +268,15 @@ impl Runner {
         depth.unwrap_or(1).max(1)
     }
 
+    /// Judges packets until there are no more, or until the cores are to go on with the flows; whether there are no more.
     fn judge_all(
         &mut self,
         lifecycle: &mut Lifecycle<'_, '_>,
         intake: &mut Intake<'_>,
         outlet: &mut Outlet<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         self.do_what_is_due(lifecycle, intake, outlet)?;
-        let mut begun = 0;
+        let mut begun = intake.received;
         let later = self.crew.later();
         // What was read, while the batch before it was sent.
         let mut next: Option<(Pieces, bool)> = None;
@@ -264,7 +284,8 @@ impl Runner {
         let mut clock = TurnClock::start(&times[0]);
         let mut has_worked = false;
         loop {
-            clock.rest(mem::take(&mut intake.rested));
+            let rested = mem::take(&mut intake.rested);
+            clock.rest(rested);
             clock.turn(mem::replace(&mut has_worked, true));
             if lifecycle.is_due(intake.received, begun) {
                 if let Some((pieces, is_for_device)) = next.take() {
@@ -276,6 +297,13 @@ impl Runner {
             }
             self.units().for_each(|unit| unit.supervisor.tend());
             self.tell(lifecycle);
+            if self.has_moves() && self.leaves_devices(intake, rested) {
+                if let Some((pieces, is_for_device)) = next.take() {
+                    self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
+                }
+                self.finish_all(outlet)?;
+                return Ok(false);
+            }
             outlet.tell(intake, lifecycle.notice());
             // Verdicts that are known do not wait for the next packets to be read.
             while self.is_back() {
@@ -349,7 +377,7 @@ impl Runner {
         self.finish_all(outlet)?;
         self.read();
         (0..self.used).for_each(|unit| self.come_back(unit));
-        Ok(())
+        Ok(true)
     }
 
     /// Room for another batch.
@@ -371,7 +399,7 @@ impl Runner {
         // Fewer than were hoped for may be better here.
         let is_full = pieces.packets * 2 > pieces.asked;
         let is_for_device =
-            is_for_device && (!self.is_auto || is_full || self.choice.is_for_device(pieces.packets));
+            is_for_device && (!self.has_choice() || is_full || self.choice.is_for_device(pieces.packets));
         if self.parses_before && !pieces.is_parsed {
             let policy = self.policy;
             pieces.each(&self.crew, |work| work.batch.parse(policy));
@@ -397,7 +425,7 @@ impl Runner {
     /// Whether the next batch is meant for the device.
     fn is_for_device(&mut self) -> bool {
         let is_ready = self.units().any(|unit| unit.supervisor.ready().is_some());
-        is_ready && (!self.is_auto || self.choice.choose(self.pace.size()))
+        is_ready && (!self.has_choice() || self.choice.choose(self.pace.size()))
     }
 
     /// Does all that is to be done before the next batch, with none on its way.
@@ -408,7 +436,10 @@ impl Runner {
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Error> {
         let at = intake.position();
-        intake.until = lifecycle.between_batches(at, self, outlet, &mut || intake.report())?;
+        let until = lifecycle.between_batches(at, self, outlet, &mut || intake.report())?;
+        let moves = self.moves.until().filter(|_| self.has_moves());
+        intake.until = [until, moves].into_iter().flatten().min();
+        self.moves.pass(intake);
         self.tell(lifecycle);
         Ok(())
     }
@@ -781,6 +812,11 @@ impl Runner {
 
     fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
         outlet.drain(self.main(), state.is_some())?;
+        Ok((WorkerReport { state, ..self.report() }, self.shares()))
+    }
+
+    /// Who judged how many packets, and what became of the devices meanwhile.
+    fn shares(mut self) -> Shares {
         for Unit { device, supervisor, judged, .. } in &self.units {
             let (loads, longest) = supervisor.loads();
             self.shares.faults += supervisor.faults();
@@ -788,7 +824,7 @@ impl Runner {
             self.shares.longest_load = self.shares.longest_load.max(longest);
             self.shares.devices.push((device.description().id.to_string(), *judged));
         }
-        Ok((WorkerReport { state, ..self.report() }, self.shares))
+        self.shares
     }
 }
 
@@ -884,7 +920,9 @@ impl lifecycle::Runner for Runner {
             stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &before);
         }
         // Where packets come meanwhile, they are judged here until the device has taken the chain.
-        for (unit, error) in self.begin(plan, state, !self.goes_on) {
+        let moves = self.is_auto && plan.stateful() > 0;
+        let waits = !self.goes_on && !moves;
+        for (unit, error) in self.begin(plan, state, waits) {
             self.fail(unit, &error);
         }
         Ok(())
