@@ -129,7 +129,7 @@ const MEASURED: Duration = Duration::from_millis(15);
 const LOSS: Duration = Duration::from_millis(20);
 
 /// Whether state of flows is on the device or with the cores, by what earlier batches cost here and there; and by what it costs to
-/// move it, so that moves and trials take 1 / [`PART`] of the time at most.
+/// move it, so that moves and trials take a part of one in 25 of the time at most.
 ///
 /// What is compared is time of this machine by the clock, less what it waited for packets: where several threads share the work, here
 /// or there, that is what bounds how many packets can come; their times added up would count those that wait for others or for the device as free.
@@ -222,6 +222,11 @@ impl StateRouter {
         }
         let is_idle = self.is_there && !self.is_worth;
         is_idle || self.is_worth && (self.dearer > moves || (moves + LOSS) * PART <= self.spent)
+    }
+
+    /// Whether state is on the device.
+    pub fn is_there(&self) -> bool {
+        self.is_there
     }
 
     /// State has moved, which took so long.

@@ -9,7 +9,6 @@ const COUNTERS: &str = "[[chain]]\nnf = \"counter\"\n";
 fn kinds() -> Vec<(String, String, usize)> {
     let one = all_kinds().into_iter().map(|(chain, next, _)| (chain, next, 1));
     let several = several::kinds().into_iter().map(|(chain, next, _)| (chain, next, WORKERS));
-    let counters = "[[chain]]\nnf = \"counter\"\n";
     let shared = (format!("{SMALL}{COUNTER}{COUNTERS}"), format!("{SMALL}{COUNTER}{ACL}{COUNTERS}"), WORKERS);
     one.chain(several).chain([shared]).collect()
 }

@@ -145,8 +145,8 @@ impl Runner {
     /// Hands over all flows, and what was counted.
     fn leave_devices(&mut self, intake: &Intake<'_>) -> Result<Handover, Error> {
         let (since, pause) = (Instant::now(), intake.statistics.pause());
-        let is_there = self.units().any(|unit| unit.is_there);
-        self.moves.since = is_there.then_some(since);
+        // Also where the device has failed meanwhile, or has another chain.
+        self.moves.since = self.moves.router.is_there().then_some(since);
         let plan = self.plan.clone();
         let state = lifecycle::Runner::save(self, plan.chain())?;
         let Self { units, used, stages, .. } = self;
