@@ -93,11 +93,9 @@ mod tests {
         let all = [Small::LAYOUT, Large::LAYOUT];
         assert_eq!(device.check_layouts(&all), Ok(()));
         assert_eq!((Large::LAYOUT.size, align_of::<Large>()), (48, 16));
-        const WRONG: Field = Field { at: 1, ..Small::LAYOUT.fields[1] };
-        let wrong = Layout {
-            fields: &[Small::LAYOUT.fields[0], WRONG, Small::LAYOUT.fields[2], Small::LAYOUT.fields[3]],
-            ..Small::LAYOUT
-        };
+        const RIGHT: &[Field] = Small::LAYOUT.fields;
+        const WRONG: &[Field] = &[RIGHT[0], Field { at: 1, ..RIGHT[1] }, RIGHT[2], RIGHT[3]];
+        let wrong = Layout { fields: WRONG, ..Small::LAYOUT };
         match device.check_layouts(&[wrong]) {
             Err(Error::Misuse(why)) => assert!(why.contains("pair) is 2 in kernels, and 1 here"), "{why}"),
             other => panic!("{other:?}"),

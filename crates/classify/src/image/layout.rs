@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use bytemuck::{Pod, Zeroable};
+use packetloom_memory::LaidOut;
 use packetloom_packet::KeyBits;
 
 use super::{
@@ -38,14 +40,46 @@ const PARTS: usize = 8;
 /// How many rules that come after the packet's own a table without ranks makes it read.
 const WITHOUT_RANK: f64 = 0.3;
 
-/// Words of the queue for each lane: `QUEUE` of the kernel.
+/// Words of the queue for each lane.
 const QUEUE_PER_LANE: u32 = 6;
 /// Rules of the tail in the text between two looks at whether they still matter.
 const RULES_PER_LOOK: usize = 4;
 /// Slots that the kernel can name.
 const MAX_SLOT_BITS: u32 = 24;
-/// What precedes the masks.
-const HEADER: usize = 8;
+packetloom_memory::layout! {
+    /// What precedes the masks.
+    #[derive(Clone, Copy, Debug, Pod, Zeroable)]
+    struct Head {
+        tables: u32,
+        slots: u32,
+        tail: u32,
+        /// The slot behind the last one of tables.
+        tail_start: u32,
+        cells: u32,
+        bits: u32,
+        rank_shift: u32,
+        reserved: u32,
+    }
+}
+
+/// Words of [`Head`].
+const HEAD_WORDS: usize = size_of::<Head>() / size_of::<u32>();
+
+/// Numbers that the kernel has in all images.
+pub(super) fn constants() -> impl Iterator<Item = (String, u32)> {
+    let named = [
+        ("HEAD_WORDS", HEAD_WORDS as u32),
+        ("NONE", EMPTY),
+        ("HAS_RANKS", HAS_RANKS),
+        ("QUEUE_PER_LANE", QUEUE_PER_LANE),
+        ("FACTOR_FOLDED", FACTOR_FOLDED),
+        ("FACTOR_TABLE", FACTOR_TABLE),
+    ];
+    let head = Head::LAYOUT.fields.iter();
+    let head = head.map(|field| (format!("HEAD_{}", field.name.to_uppercase()), (field.at / 4) as u32));
+    let factors = FACTORS.iter().zip(0..).map(|(&factor, i)| (format!("FACTOR_{i}"), factor as u32));
+    named.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(head).chain(factors)
+}
 
 /// What addresses' words, ports and the rest are multiplied by, for four words an address and for one.
 const FACTORS: [u64; 10] = [
@@ -60,6 +94,10 @@ const FACTORS: [u64; 10] = [
     0x9e37_79b9,
     0xe654_6b65,
 ];
+
+/// The same of a folded hash, and of a table's number.
+const FACTOR_FOLDED: u32 = 0x9e37_79b1;
+const FACTOR_TABLE: u32 = 0x7feb_352d;
 
 /// The words of a key as the kernel has them: addresses, ports, and the rest.
 pub(super) fn words<K: MatchKey>(key: &K) -> Vec<u32> {
@@ -80,7 +118,7 @@ fn hash(words: &[u32], table: usize) -> u32 {
         .zip(factors)
         .fold(0u64, |sum, (&word, factor)| sum.wrapping_add(u64::from(word) * factor));
     let folded = (sum >> 32) as u32 ^ sum as u32;
-    folded.wrapping_mul(0x9e37_79b1).wrapping_add((table as u32).wrapping_mul(0x7feb_352d))
+    folded.wrapping_mul(FACTOR_FOLDED).wrapping_add((table as u32).wrapping_mul(FACTOR_TABLE))
 }
 
 /// Kinds of conditions, each once.
@@ -243,17 +281,17 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
     // The generic kernel is one for all, so it must take any number of them.
     let used = usize::BITS - chains.places.len().leading_zeros();
     let slot_bits = if specialise { used } else { MAX_SLOT_BITS };
-    let header = [
-        tables,
-        slots,
-        tail.len(),
-        chains.places.len(),
-        filter.cells,
-        filter.bits,
-        filter.rank_shift as usize,
-        0,
-    ];
-    let mut masks: Vec<u32> = header.map(|word| word as u32).into();
+    let head = Head {
+        tables: tables as u32,
+        slots: slots as u32,
+        tail: tail.len() as u32,
+        tail_start: chains.places.len() as u32,
+        cells: filter.cells as u32,
+        bits: filter.bits as u32,
+        rank_shift: filter.rank_shift,
+        reserved: 0,
+    };
+    let mut masks: Vec<u32> = bytemuck::cast::<_, [u32; HEAD_WORDS]>(head).into();
     for (tuple, rank) in tuples.iter().zip(&filter.ranks) {
         masks.push(*rank);
         masks.extend(words(tuple));
@@ -268,7 +306,7 @@ pub(super) fn image<K: MatchKey>(plan: Plan<K>, target: &Target) -> Result<Image
         define("SLOT_BITS", slot_bits as usize),
     ];
     if specialise {
-        let calls = masks[HEADER..].chunks(addresses + 3).enumerate().map(|(number, words)| {
+        let calls = masks[HEAD_WORDS..].chunks(addresses + 3).enumerate().map(|(number, words)| {
             let words: Vec<_> = words.iter().map(|word| format!("{word:#x}u")).collect();
             format!("TABLE({number}u, {})", words.join(", "))
         });

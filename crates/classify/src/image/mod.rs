@@ -180,6 +180,8 @@ impl Image {
     /// `x` that stands for the name as `rules.kernel.c` has it.
     pub fn functions(&self, name: &str) -> String {
         let mut text = format!("#define NAME(x) {name}\n");
+        // The same each time, also for what stands behind.
+        layout::constants().for_each(|(name, value)| text += &format!("#define {name} {value:#x}u\n"));
         for (name, value) in &self.defines {
             text += &format!("#define {name} {value}\n");
         }

@@ -9,7 +9,8 @@
  * follow a chain. Rules that are in no table (the tail) are compared one by one, while there are packets that have found no
  * earlier rule.
  *
- * Defined by the host: FAMILY (4, 6), FILTER_WORDS, LOCAL_CLASSES, ASKS_FRAGMENTS, ROUND_BITS, SLOT_BITS. Where the kernel is compiled
+ * Defined by the host: FAMILY (4, 6), FILTER_WORDS, LOCAL_CLASSES, ASKS_FRAGMENTS, ROUND_BITS, SLOT_BITS; NONE, the position that stands for none;
+ * HAS_RANKS, in place of the rank of a table whose rules have ranks of their own; QUEUE_PER_LANE; FACTOR_... of hashes. Where the kernel is compiled
  * for the rules, TABLE_LIST(TABLE) with a TABLE(number, rank, mask...) for each table, RULE_LIST(REACHES, RULE, END) with the rules of
  * the tail, and what stands in the header otherwise.
  *
@@ -37,18 +38,17 @@
 #define compare_tail NAME(compare_tail)
 #define first_match NAME(first_match)
 
-/* What stands before the masks. */
-#define HEADER 8
+/* What stands before the masks: Head of layout.rs, where each of its fields has a HEAD_... */
 #ifndef TABLE_LIST
-#define TABLES masks[0]
-#define SLOTS masks[1]
-#define CELLS masks[4]
-#define BITS masks[5]
-#define RANK_SHIFT masks[6]
+#define TABLES masks[HEAD_TABLES]
+#define SLOTS masks[HEAD_SLOTS]
+#define CELLS masks[HEAD_CELLS]
+#define BITS masks[HEAD_BITS]
+#define RANK_SHIFT masks[HEAD_RANK_SHIFT]
 #endif
 #ifndef RULE_LIST
-#define TAIL masks[2]
-#define TAIL_START masks[3]
+#define TAIL masks[HEAD_TAIL]
+#define TAIL_START masks[HEAD_TAIL_START]
 #endif
 
 #define WORDS (FAMILY == 6 ? 4 : 1)
@@ -58,12 +58,10 @@
 #define KEPT 3
 /* Tables between two looks at how full the queue is. */
 #define TABLES_PER_LOOK 4
-#define QUEUE (LANES * 6)
+#define QUEUE (LANES * QUEUE_PER_LANE)
 /* Where the next tables might not fit any more, or what is kept. */
 #define FULL (QUEUE - LANES * TABLES_PER_LOOK)
 #define FULL_FOR_KEPT (QUEUE - LANES * KEPT)
-/* The position that stands for none. */
-#define NONE 0xffffffu
 #define NO_RULE 0xffffffffu
 
 /*
@@ -71,8 +69,6 @@
  * on, nothing.
  */
 #define NOTHING 0xff000000u
-/* In place of a table's rank: its rules have ranks of their own. */
-#define HAS_RANKS 0xffu
 
 /* A packet in the queue: of a candidate's rank as many bits as there is room for, its slot, and which packet it is of. */
 #define RANK_BITS (32 - SLOT_BITS - ROUND_BITS > 8 ? 8 : 32 - SLOT_BITS - ROUND_BITS)
@@ -158,7 +154,7 @@ FUNCTION Key stored_key(LOCAL const Lanes *lanes, u32 packet) {
 }
 
 /* The same as `hash` in layout.rs. */
-FUNCTION u32 finish_hash(u64 sum) { return ((u32)(sum >> 32) ^ (u32)sum) * 0x9e3779b1u; }
+FUNCTION u32 finish_hash(u64 sum) { return ((u32)(sum >> 32) ^ (u32)sum) * FACTOR_FOLDED; }
 
 /* Whether the condition on ports, protocol, flags and fragments holds. */
 FUNCTION int meets(u32x4 cls, u32 ports, u32 rest) {
@@ -259,29 +255,29 @@ FUNCTION u32 drain(LOCAL const Tables *tables, LOCAL Lanes *lanes, GLOBAL const 
 #define PART(word, mask, factor) ((u64)((word) & (mask)) * (factor))
 #if FAMILY == 6
 #define HASH_OF(s0, s1, s2, s3, d0, d1, d2, d3, ports_mask, rest_mask)                                                \
-  finish_hash(PART(key.source[0], s0, 0x85ebca6bu) + PART(key.source[1], s1, 0xc2b2ae35u) +                           \
-              PART(key.source[2], s2, 0x27d4eb2fu) + PART(key.source[3], s3, 0x165667b1u) +                           \
-              PART(key.destination[0], d0, 0xd3a2646du) + PART(key.destination[1], d1, 0xfd7046c5u) +                 \
-              PART(key.destination[2], d2, 0xb55a4f09u) + PART(key.destination[3], d3, 0x8f6c3a51u) +                 \
-              PART(key.ports, ports_mask, 0x9e3779b9u) + PART(key.rest, rest_mask, 0xe6546b65u))
+  finish_hash(PART(key.source[0], s0, FACTOR_0) + PART(key.source[1], s1, FACTOR_1) +                           \
+              PART(key.source[2], s2, FACTOR_2) + PART(key.source[3], s3, FACTOR_3) +                           \
+              PART(key.destination[0], d0, FACTOR_4) + PART(key.destination[1], d1, FACTOR_5) +                 \
+              PART(key.destination[2], d2, FACTOR_6) + PART(key.destination[3], d3, FACTOR_7) +                 \
+              PART(key.ports, ports_mask, FACTOR_8) + PART(key.rest, rest_mask, FACTOR_9))
 #define MASK_WORDS 11
-#define MASK(i) masks[HEADER + table * MASK_WORDS + i]
+#define MASK(i) masks[HEAD_WORDS + table * MASK_WORDS + i]
 #define HASH_OF_MASKS \
   HASH_OF(MASK(1), MASK(2), MASK(3), MASK(4), MASK(5), MASK(6), MASK(7), MASK(8), MASK(9), MASK(10))
 #define TABLE(number, rank, s0, s1, s2, s3, d0, d1, d2, d3, ports_mask, rest_mask) \
   LOOK(number, rank, HASH_OF(s0, s1, s2, s3, d0, d1, d2, d3, ports_mask, rest_mask))
 #else
 #define HASH_OF(s0, d0, ports_mask, rest_mask)                                                   \
-  finish_hash(PART(key.source[0], s0, 0x85ebca6bu) + PART(key.destination[0], d0, 0xd3a2646du) + \
-              PART(key.ports, ports_mask, 0x9e3779b9u) + PART(key.rest, rest_mask, 0xe6546b65u))
+  finish_hash(PART(key.source[0], s0, FACTOR_0) + PART(key.destination[0], d0, FACTOR_4) + \
+              PART(key.ports, ports_mask, FACTOR_8) + PART(key.rest, rest_mask, FACTOR_9))
 #define MASK_WORDS 5
-#define MASK(i) masks[HEADER + table * MASK_WORDS + i]
+#define MASK(i) masks[HEAD_WORDS + table * MASK_WORDS + i]
 #define HASH_OF_MASKS HASH_OF(MASK(1), MASK(2), MASK(3), MASK(4))
 #define TABLE(number, rank, s0, d0, ports_mask, rest_mask) LOOK(number, rank, HASH_OF(s0, d0, ports_mask, rest_mask))
 #endif
 
 /* Tables differ in what they add, so that equal keys of two tables are not in one slot. */
-#define HASH_IN(table, hash) ((hash) + (table) * 0x7feb352du)
+#define HASH_IN(table, hash) ((hash) + (table) * FACTOR_TABLE)
 
 /* What the filter has for a hash, in a table with a constant rank or with ranks of its rules: a rank, or 255. */
 FUNCTION u32 ask_filter(LOCAL const Tables *tables, u32 hash, u32 rank, u32 cells, u32 bits) {

@@ -8,7 +8,7 @@
  * VERDICT_OF(reject), the policy's verdict on a frame that was rejected; verdicts' codes: VERDICT_RULE,
  * VERDICT_DEFAULT_<number>, VERDICT_BEYOND where software must look at the frame; 0 lets a packet pass. Bits of places and answers:
  * OFFSET_BITS, LINK_BITS, POSITION_BITS, LAP_BIT. TOLD_APART, words from what is told of one batch to the next. JUDGE_PARAMETERS and
- * RESIDE_PARAMETERS: what the kernels take.
+ * RESIDE_PARAMETERS: what the kernels take. NEWS_PUBLISHED and NEWS_STOP: bits of news.
  */
 
 /* A frame's place: its offset, link type, captured bytes (16 bits). */
@@ -36,14 +36,7 @@
 #define SLICE_WORDS ((PIECES + 1) * 4 + 1)
 
 /* What `tables` begins with: for each ACL and family where its parts are, in units of 16 bytes. */
-#define PARTS 5
-#define AT(number, family, part) (tables + (u64)tables[((number) * 2 + (family)) * PARTS + (part)] * 4)
-#define RULES_PART 0
-#define CLASSES_PART 1
-#define FILTER_PART 2
-#define MASKS_PART 3
-/* A bit for each rule, set where it denies. */
-#define DENIES_PART 4
+#define AT(number, family, part) (tables + (u64)((GLOBAL const FamilyParts *)tables)[(number) * 2 + (family)].part * 4)
 
 #define TABLES_OF(number)                 \
   acl##number##_v4_Tables acl##number##_v4; \
@@ -71,9 +64,9 @@ typedef struct {
 
 #define LOAD_TABLES(number)                                                                             \
   acl##number##_v4_load_tables(&group->acl##number##_v4,                                                \
-                               (GLOBAL const u32x4 *)AT(number, 0, CLASSES_PART), AT(number, 0, FILTER_PART)); \
+                               (GLOBAL const u32x4 *)AT(number, 0, classes), AT(number, 0, filter)); \
   acl##number##_v6_load_tables(&group->acl##number##_v6,                                                \
-                               (GLOBAL const u32x4 *)AT(number, 1, CLASSES_PART), AT(number, 1, FILTER_PART));
+                               (GLOBAL const u32x4 *)AT(number, 1, classes), AT(number, 1, filter));
 
 /* Bytes of the frame at a place that are looked at, from its beginning or from the multiple of 16 before it. */
 #define BYTES_AT(place) ((place) == NO_FRAME ? 0 : LEN_OF(place) < SLICE ? LEN_OF(place) : SLICE)
@@ -130,8 +123,8 @@ FUNCTION void load_slices(LOCAL Warp *warp, GLOBAL const u8 *frames, u64 place) 
     key.rest = headers.rest;                                                                                       \
     u32 first = acl##number##_v##family##_first_match(                                                             \
         &group->acl##number##_v##family, &warp->lanes.acl##number##_v##family, key,                                \
-        (GLOBAL const u32x4 *)AT(number, at, RULES_PART), (GLOBAL const u32x4 *)AT(number, at, CLASSES_PART),   \
-        AT(number, at, MASKS_PART));                                                                             \
+        (GLOBAL const u32x4 *)AT(number, at, rules), (GLOBAL const u32x4 *)AT(number, at, classes),   \
+        AT(number, at, masks));                                                                             \
     found = headers.kind == HEADERS_V##family ? first : found;                                                     \
   }
 
@@ -142,7 +135,7 @@ FUNCTION void load_slices(LOCAL Warp *warp, GLOBAL const u8 *frames, u64 place) 
     FIRST_OF(number, 4, 1, 0)                                                                  \
     FIRST_OF(number, 6, 4, 1)                                                                  \
     if (verdict == VERDICT_PASS) {                                                             \
-      u32 denied = found != NONE && AT(number, 0, DENIES_PART)[found / 32] >> (found & 31) & 1; \
+      u32 denied = found != NONE && AT(number, 0, denies)[found / 32] >> (found & 31) & 1; \
       verdict = found == NONE ? VERDICT_DEFAULT_##number : denied ? VERDICT_RULE : VERDICT_PASS; \
     }                                                                                          \
     if (number == 0) {                                                                         \
@@ -206,9 +199,10 @@ KERNEL void judge(JUDGE_PARAMETERS) {
   }
 }
 
-/* What the host says: batches published (low half), and whether to leave. */
-#define PUBLISHED_OF(news) ((u32)(news))
-#define STOP_OF(news) ((u32)((news) >> 32))
+/* What the host says: batches published, and whether to leave. Groups are told the same. */
+#define PUBLISHED_OF(news) ((u32)((news) >> NEWS_PUBLISHED))
+#define STOP_OF(news) ((u32)((news) >> NEWS_STOP))
+#define NEWS(published, stop) ((u64)(published) << NEWS_PUBLISHED | (u64)(stop) << NEWS_STOP)
 /* Whether batch n is published, according to news. */
 #define HAS_BATCH(news, n) ((i32)(PUBLISHED_OF(news) - (n)) > 0)
 /* What groups are told of a batch has memory of its own, since many ask at a time. */
@@ -245,17 +239,17 @@ KERNEL void reside(RESIDE_PARAMETERS) {
        * the news came, and is in no cache.
        */
       for (u32 mine = published + ((lane() - published) & (LANES - 1)); HAS_BATCH(now, mine); mine += LANES) {
-        store_shared_64(&TOLD(mine), mine + 1);
+        store_shared_64(&TOLD(mine), NEWS(mine + 1, 0));
       }
       published = PUBLISHED_OF(now);
       if (idle == patience) {
-        now = (u64)1 << 32;
+        now = NEWS(published, 1);
       }
     }
     if (lanes_index() == 0) {
       sync_lanes();
       for (u32 n = lane(); n >> ring_bits == 0; n += LANES) {
-        store_shared_64(&told[(u64)n * TOLD_APART], (u64)1 << 32 | published);
+        store_shared_64(&told[(u64)n * TOLD_APART], NEWS(published, 1));
       }
     }
     return;

@@ -1,12 +1,15 @@
 //! Frames in, verdicts out: the part of a chain that has kernels, as one kernel.
 
+use std::mem::offset_of;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::str::FromStr;
 
 use packetloom_classify::image::{Algorithm, Image, Target};
 use packetloom_classify::{NO_RULE, RuleSet};
-use packetloom_device::{Arguments, Buffer, Device, Entry, Id, Kernel, Memory, Program, Queue};
+use packetloom_device::{
+    Arguments, Buffer, Device, Entry, Id, Kernel, LaidOut, Layout as Layouts, Memory, Program, Queue,
+};
 use packetloom_packet::batch::Policy;
 use packetloom_packet::{DropReason, LinkType, MatchKey4, MatchKey6, Verdict, dissect};
 
@@ -59,12 +62,35 @@ packetloom_device::arguments! {
     } where bytes.is_multiple_of(16), room <= MAX_PACKETS.into(), room * buffer <= bytes
 }
 
+packetloom_device::layout! {
+    /// Where each family of each ACL has its parts in the tables, in units of 16 bytes, which is less than there can be rules in 32 bits.
+    #[derive(Clone, Copy, Debug, Default, bytemuck::Pod, bytemuck::Zeroable)]
+    struct FamilyParts {
+        rules: u32,
+        classes: u32,
+        filter: u32,
+        masks: u32,
+        /// A bit for each rule, set where it drops the packet.
+        denies: u32,
+    }
+}
+
+packetloom_device::layout! {
+    /// What the host tells a kernel that stays: batches published, and whether to leave. The kernel reads both at once.
+    #[allow(dead_code, reason = "its words are stored one by one")]
+    pub(super) struct News {
+        pub(super) published: u32,
+        pub(super) stop: u32,
+    }
+}
+
+/// Structs of the kernels.
+pub(super) const LAYOUTS: [Layouts; 2] = [FamilyParts::LAYOUT, News::LAYOUT];
+
 /// ACLs of a kernel at most: each takes local memory for its filters, and has its masks in the kernel's text.
 pub const MAX_ACLS: usize = 4;
 /// Groups of a compute unit with one ACL: with their frames on the way, more than keep a bus busy, so that launches overlap.
 const GROUPS_PER_UNIT: u32 = 8;
-/// Parts that each family of each ACL has in the tables: rules, classes, filter, masks, rules that deny.
-const PARTS: usize = 5;
 /// A place: a frame's offset, its link type, and 16 bits for its captured bytes.
 const OFFSET_BITS: u32 = 39;
 const LINK_BITS: u32 = 9;
@@ -305,11 +331,20 @@ impl Frames {
             for (family, image, denies) in [(4, v4, denies(acl)), (6, v6, Vec::new())] {
                 source += &image.functions(&format!("acl{number}_v{family}_##x"));
                 local += image.local.next_multiple_of(16);
-                tables.add([&image.rules, &image.classes, &image.filter, &image.masks, &denies]);
+                let parts = FamilyParts {
+                    rules: tables.add(&image.rules),
+                    classes: tables.add(&image.classes),
+                    filter: tables.add(&image.filter),
+                    masks: tables.add(&image.masks),
+                    denies: tables.add(&denies),
+                };
+                tables.parts.push(parts);
             }
             let default = acl.verdicts.last().copied().unwrap_or_default();
             defines.push((format!("VERDICT_DEFAULT_{number}"), format!("{}u", default.code())));
         }
+        source += "#line 1 \"layouts\"\n";
+        source += &Layouts::declare(LAYOUTS);
         source += "#line 1 \"frames.kernel.c\"\n";
         source += FRAMES;
         let each: Vec<_> = (0..acls.len()).map(|number| format!("ACL({number})")).collect();
@@ -325,6 +360,8 @@ impl Frames {
             ("POSITION_BITS".into(), POSITION_BITS.to_string()),
             ("LAP_BIT".into(), LAP_BIT.to_string()),
             ("TOLD_APART".into(), TOLD_APART.to_string()),
+            ("NEWS_PUBLISHED".into(), (8 * offset_of!(News, published)).to_string()),
+            ("NEWS_STOP".into(), (8 * offset_of!(News, stop)).to_string()),
             ("VERDICT_BEYOND".into(), format!("{BEYOND}u")),
             ("VERDICT_RULE".into(), format!("{}u", Verdict::Drop(DropReason::AclRule).code())),
         ]);
@@ -350,7 +387,7 @@ impl Frames {
             device: device.clone(),
             judge,
             reside,
-            tables: device.memory_of(bytemuck::cast_slice(&tables.words))?,
+            tables: device.memory_of(bytemuck::cast_slice(&tables.words()))?,
             acls: acls.len(),
             slice: options.slice,
             groups: device.description().units * groups_per_unit,
@@ -445,23 +482,29 @@ impl Frames {
 
 /// What the kernel's `tables` are: where parts lie, and they.
 struct Tables {
+    parts: Vec<FamilyParts>,
+    /// Behind the parts of all families.
     words: Vec<u32>,
-    filled: usize,
 }
 
 impl Tables {
     fn new(acls: usize) -> Self {
-        Self { words: vec![0; (acls * 2 * PARTS).next_multiple_of(4)], filled: 0 }
+        let head = acls * 2 * size_of::<FamilyParts>() / size_of::<u32>();
+        Self { parts: Vec::new(), words: vec![0; head.next_multiple_of(4)] }
     }
 
-    fn add(&mut self, parts: [&[u32]; PARTS]) {
-        for part in parts {
-            // In units of 16 bytes, which is less than there can be rules in 32 bits.
-            self.words[self.filled] = (self.words.len() / 4) as u32;
-            self.filled += 1;
-            self.words.extend(part);
-            self.words.resize(self.words.len().next_multiple_of(4), 0);
-        }
+    /// Where it lies.
+    fn add(&mut self, part: &[u32]) -> u32 {
+        let at = (self.words.len() / 4) as u32;
+        self.words.extend(part);
+        self.words.resize(self.words.len().next_multiple_of(4), 0);
+        at
+    }
+
+    fn words(mut self) -> Vec<u32> {
+        let head: &[u32] = bytemuck::cast_slice(&self.parts);
+        self.words[..head.len()].copy_from_slice(head);
+        self.words
     }
 }
 

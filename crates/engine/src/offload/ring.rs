@@ -5,18 +5,18 @@
 //! launched again when there is something. So neither can keep the other from ending.
 
 use std::iter::repeat;
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use packetloom_device::{Buffer, Memory, Queue, Shared};
 
-use super::frames::{Answer, Buffers, Frames, Layout, Place, TOLD_APART};
+use super::frames::{Answer, Buffers, Frames, Layout, News, Place, TOLD_APART};
 use super::{Error, is_gpu};
 
-/// Where the host's words stand: batches published, whether to leave.
-const PUBLISHED: usize = 0;
-const STOP: usize = 4;
-const NEWS: usize = 64;
+/// Where the host's words stand.
+const PUBLISHED: usize = offset_of!(News, published);
+const STOP: usize = offset_of!(News, stop);
 /// Batches from the one that is taken to one whose answers are asked for.
 const AHEAD: u32 = 2;
 /// Bytes that a processor's cache takes at a time.
@@ -69,7 +69,7 @@ impl Ring {
             places: device.share(room * layout.bytes_per_place())?,
             answers: device.share(room * size_of::<Answer>())?,
             others: device.share(room * (kernel.acls() - 1) * 4)?,
-            news: device.share(NEWS)?,
+            news: device.share(LINE)?,
             told: device.memory(told)?,
             told_first: device.share(told)?,
             bits,

@@ -22,13 +22,13 @@
  *   STAGE_<number>(F): an F(name, bit, word, words, parameters, totals, more, list, flow_group, summary) for each function: its bit and words in the
  *   entry (of one that keeps nothing there the bit of one before it), where its parameters and counters are, which list is its own or NO_LIST,
  *   how it takes a flow group, where its words are in a summary;
- *   MAX_WORDS: of any entry; TOTALS, MORE_COUNT: counters of all functions; LISTS: how many functions list packets; LISTED: the records that
+ *   MAX_WORDS: of any entry; TOTALS, MORE_COUNT, TABLE_COUNTS: counters of all functions, and of a table; LISTS: how many functions list packets; LISTED: the records that
  *   each of them keeps;
  * - ELEPHANT_STAGES(S): those of the stages all of whose functions tell what many packets do to their state: see elephants.kernel.c;
  *   SUMMARY_WORDS: of the most telling one, and ELEPHANTS, how many flows that are elephants there may be;
  * - EXPORTER_<number>, EXPORTS_NOTE_<number>, EXPORT_WORDS_<number>: of a run whose function exports, which it is of those that do, the first of
  *   the bits of notes that are its own, its words; of others NO_EXPORT. EXPORTERS: functions that export; EXPORT_WORDS: of an export;
- *   EXPORT_DETAILS: whether there are details of packets;
+ *   EXPORT_DETAILS: whether there are details of packets; EXPORTS, EXPORT_ENTRY: of a packet by each function at most, and words before an entry;
  * - RULES_BEFORE: lists whose rules were found before the first run, which begin answers: see acls.kernel.c;
  * - PARTITION_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS, SWEEP_PARAMETERS: what kernels take. Record, Ipv6Addresses and Answer are declared in Rust;
  * - RECORD_...: bits of a packet's last word; PARTITIONS, whether the text is that of the first step or of the second.
@@ -37,14 +37,11 @@
 /* IPv4's and IPv6's have different tables, and so parts of their own. */
 #define MAX_PARTS (2u << PART_BITS)
 
-/* What is known of parts with very many packets of a batch: see elephants.kernel.c. Batches that are partitioned in the same memory take turns. */
-typedef struct {
-  /* How many there are, in this turn and in the next one. */
-  u32 counts[2];
-  u32 parts[2][ELEPHANTS];
-  /* For each part the last turn in which it was one of them. */
-  u32 turns[MAX_PARTS];
-} Elephants;
+/*
+ * What is known of parts with very many packets of a batch: see elephants.kernel.c. Batches that are partitioned in the same memory take turns. Behind
+ * Elephants stands for each part the last turn in which it was one of them.
+ */
+#define TURNS_OF(elephants) ((GLOBAL u32 *)((elephants) + 1))
 
 /* Gives an IPv6 packet the addresses that stand for it in an array of them. */
 FUNCTION void packet_addresses(PRIVATE Packet *packet, GLOBAL const Ipv6Addresses *wide, u32 index) {
@@ -83,12 +80,10 @@ FUNCTION void packet_load(PRIVATE Packet *packet, GLOBAL const Record *records, 
 
 /*
  * Packets that a function lists: the first ones, by time and then by IP version and source, and a number that the function says of each. A list
- * has the number of its records, and the time after which no packet is among the first ones; then the records. It has room for those of a batch
- * behind the first LISTED.
+ * is a ListHead and ListRecords. It has room for those of a batch behind the first LISTED.
  */
 #define NO_LIST 0xffffffffu
-#define LIST_HEAD 2
-#define LIST_RECORD 5
+#define RECORDS_OF(list) ((GLOBAL ListRecord *)((list) + 1))
 
 #if PARTITIONS
 
@@ -99,10 +94,12 @@ typedef struct {
   u32 first[GROUP];
 } Settle;
 
-FUNCTION u32 is_before(GLOBAL const u64 *record, GLOBAL const u64 *other) {
-  for (u32 i = 0; i < LIST_RECORD; i++) {
-    if (record[i] != other[i]) {
-      return record[i] < other[i];
+FUNCTION u32 is_before(GLOBAL const ListRecord *record, GLOBAL const ListRecord *other) {
+  for (u32 i = 0; i < (u32)sizeof(ListRecord) / 8; i++) {
+    u64 own = ((GLOBAL const u64 *)record)[i];
+    u64 of_other = ((GLOBAL const u64 *)other)[i];
+    if (own != of_other) {
+      return own < of_other;
     }
   }
   return 0;
@@ -111,9 +108,9 @@ FUNCTION u32 is_before(GLOBAL const u64 *record, GLOBAL const u64 *other) {
 /* Leaves the first records of lists that have more after a batch: a group for each list, which has so many words. */
 KERNEL void settle(SETTLE_PARAMETERS) {
   LOCAL_MEMORY(Settle, work);
-  GLOBAL u64 *list = lists + group_index() * words;
-  GLOBAL u64 *records = list + LIST_HEAD;
-  u32 count = (u32)list[0];
+  GLOBAL ListHead *list = (GLOBAL ListHead *)(lists + group_index() * words);
+  GLOBAL ListRecord *records = RECORDS_OF(list);
+  u32 count = (u32)list->count;
   if (count <= LISTED) {
     return;
   }
@@ -121,29 +118,27 @@ KERNEL void settle(SETTLE_PARAMETERS) {
     /* The first one of those that are left: of each item's share, then of all. */
     u32 first = at + local_index();
     for (u32 i = first + GROUP; i < count; i += GROUP) {
-      first = is_before(records + i * LIST_RECORD, records + first * LIST_RECORD) ? i : first;
+      first = is_before(&records[i], &records[first]) ? i : first;
     }
     work->first[local_index()] = first;
     for (u32 step = GROUP / 2; step; step /= 2) {
       barrier_group();
       u32 other = local_index() < step ? work->first[local_index() + step] : count;
-      if (other < count && is_before(records + other * LIST_RECORD, records + first * LIST_RECORD)) {
+      if (other < count && is_before(&records[other], &records[first])) {
         first = other;
         work->first[local_index()] = first;
       }
     }
     if (local_index() == 0) {
-      for (u32 i = 0; i < LIST_RECORD; i++) {
-        u64 word = records[at * LIST_RECORD + i];
-        records[at * LIST_RECORD + i] = records[first * LIST_RECORD + i];
-        records[first * LIST_RECORD + i] = word;
-      }
+      ListRecord record = records[at];
+      records[at] = records[first];
+      records[first] = record;
     }
     barrier_group();
   }
   if (local_index() == 0) {
-    list[0] = LISTED;
-    list[1] = records[(LISTED - 1) * LIST_RECORD];
+    list->count = LISTED;
+    list->latest = records[LISTED - 1].time;
   }
 }
 
@@ -167,10 +162,11 @@ KERNEL void sweep(SWEEP_PARAMETERS) {
     if (at < rows) {
       GLOBAL u64 *to = exports + (u64)at * export_words;
       to[0] = ENDED_EXPIRED;
+      to += EXPORT_ENTRY;
       for (u32 i = 0; i < key_words + 1 + state_words; i++) {
-        to[1 + i] = entry[i];
+        to[i] = entry[i];
       }
-      to[key_words] &= STATES_KEY;
+      to[key_words - 1] &= STATES_KEY;
       entry[key_words - 1] = head & ~((u64)1 << STATES_FUNCTIONS);
     }
   }
@@ -185,7 +181,6 @@ KERNEL void sweep(SWEEP_PARAMETERS) {
  * Turns numbers into the sums of those before them; the sum of all. All items of the group come here, and leave together. Each item adds up
  * its share, some of them what SPAN items found, and each the few sums before its own.
  */
-#define SPAN 16u
 #define SPANS ((GROUP + SPAN - 1) / SPAN)
 
 FUNCTION u32 sum_before(LOCAL u32 *values, u32 count, LOCAL u32 *partial) {
@@ -270,13 +265,9 @@ FUNCTION u32 part_of(u32 by, u32 answers_others, GLOBAL const Record *records, G
 /* A part has too many packets for one group where a tile has one of so many of its packets in it. */
 #define ELEPHANT_SHARE 16u
 
-/* What the host is told: the last batch that had elephants, and the last one in which they were looked for. */
-#define FOUND_ANY 0
-#define FOUND_LAST 1
-
 /* Notes a part with very many packets, once for a batch; the host is told that there are such. */
-FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 turn, u32 part, GLOBAL u64 *found, u32 batch) {
-  GLOBAL u32 *last = &elephants->turns[part];
+FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 turn, u32 part, GLOBAL ElephantBatches *found, u32 batch) {
+  GLOBAL u32 *last = &TURNS_OF(elephants)[part];
   u32 seen = *last;
   if (seen == turn || swap_global(last, seen, turn) != seen) {
     return;
@@ -284,7 +275,7 @@ FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 turn, u32 part, GLO
   u32 at = add_global(&elephants->counts[turn % 2], 1);
   if (at < ELEPHANTS) {
     elephants->parts[turn % 2][at] = part;
-    store_shared_64(&found[FOUND_ANY], batch);
+    store_shared_64(&found->any, batch);
   } else {
     /* It is judged like others. */
     *last = 0;
@@ -294,7 +285,7 @@ FUNCTION void note_elephant(GLOBAL Elephants *elephants, u32 turn, u32 part, GLO
 /* Partitions packets by flows of a definition. Elephants are looked for in batches that have a number. */
 FUNCTION void partition(LOCAL PartitionWork *work, u32 by, u32 answers_others, GLOBAL const Record *records, GLOBAL const Ipv6Addresses *wide, u32 count,
                    u32 rounds, u32 part_bits, u32 versions, u64 first_seed, u64 second_seed, GLOBAL u16 *order, GLOBAL u16 *offsets,
-                   GLOBAL Answer *answers, GLOBAL Elephants *elephants, u32 turn, GLOBAL u64 *found, u32 batch) {
+                   GLOBAL Answer *answers, GLOBAL Elephants *elephants, u32 turn, GLOBAL ElephantBatches *found, u32 batch) {
   u32 parts = versions << part_bits;
   u32 bits = part_bits + versions - 1;
   u32 tile_items = GROUP * rounds;
@@ -396,7 +387,7 @@ FUNCTION void partition(LOCAL PartitionWork *work, u32 by, u32 answers_others, G
     barrier_group();
   }
   if (batch && group_index() + local_index() == 0) {
-    store_shared_64(&found[FOUND_LAST], batch);
+    store_shared_64(&found->last, batch);
   }
 }
 
@@ -443,7 +434,7 @@ typedef struct {
 #if MORE_IS_LOCAL
   u64 more[MORE_COUNT + 1];
 #endif
-  u64 counted[WARPS][TOTALS + 4];
+  u64 counted[WARPS][TOTALS + TABLE_COUNTS];
 } Judge;
 
 /* What a stage works on. */
@@ -477,9 +468,6 @@ typedef struct {
  * Answers: the verdict, then rewritten ends, then the DSCP, if it was written; then notes: which definitions' flows began anew with the
  * packet, for which functions it is the first one of a flow that they remember, what access lists decide and whether they did, and NOTE_MARKED.
  */
-#define ANSWER_ENDS 8
-#define ANSWER_DSCP 10
-#define ANSWER_ANEW 16
 #define ANSWER_NOTES (~((1u << ANSWER_ANEW) - 1))
 
 #define NO_EXPORT 0xffffffffu
@@ -515,7 +503,7 @@ FUNCTION u32 packet_take(PRIVATE const Stage *stage, PRIVATE Taken *taken, u32 i
     packet->number = stage->first_number + index;
     packet->details = EXPORT_DETAILS ? stage->details + (u64)index * DETAIL_WORDS : stage->details;
     packet->key = taken->key;
-    packet->exports = stage->exports + ((u64)index * EXPORTERS + stage->exporter) * 2 * EXPORT_WORDS;
+    packet->exports = stage->exports + ((u64)index * EXPORTERS + stage->exporter) * EXPORTS * EXPORT_WORDS;
     packet->exports_note = stage->exports_note;
   }
   if (!stage->begins) {
@@ -567,14 +555,14 @@ FUNCTION void packet_answer(PRIVATE const Stage *stage, PRIVATE const Packet *pa
 
 /* Lists a packet for a function that said something of it. */
 FUNCTION void packet_list(PRIVATE const Stage *stage, u32 list, PRIVATE Packet *packet) {
-  GLOBAL u64 *own = stage->lists + list * stage->list_words;
-  if (packet->listed && packet->now <= own[1]) {
-    GLOBAL u64 *record = own + LIST_HEAD + add_global_64(&own[0], 1) * LIST_RECORD;
-    record[0] = packet->now;
-    record[1] = packet->is_v6;
-    record[2] = packet->is_v6 ? (u64)packet->source[0] << 32 | packet->source[1] : 0;
-    record[3] = packet->is_v6 ? (u64)packet->source[2] << 32 | packet->source[3] : packet->source[0];
-    record[4] = packet->listed;
+  GLOBAL ListHead *own = (GLOBAL ListHead *)(stage->lists + list * stage->list_words);
+  if (packet->listed && packet->now <= own->latest) {
+    GLOBAL ListRecord *record = &RECORDS_OF(own)[add_global_64(&own->count, 1)];
+    record->time = packet->now;
+    record->is_v6 = packet->is_v6;
+    record->source[0] = packet->is_v6 ? (u64)packet->source[0] << 32 | packet->source[1] : 0;
+    record->source[1] = packet->is_v6 ? (u64)packet->source[2] << 32 | packet->source[3] : packet->source[0];
+    record->number = packet->listed;
   }
   packet->listed = 0;
 }
@@ -835,10 +823,11 @@ FUNCTION void export_other(PRIVATE const Stage *stage, PRIVATE Taken *taken) {
   u64 last = entry[key_words];
   u64 now = taken->packet.now;
   to[0] = now > last && now - last >= stage->states.timeout ? ENDED_EXPIRED : ENDED_EVICTED;
+  to += EXPORT_ENTRY;
   for (u32 i = 0; i < key_words + 1 + stage->export_words; i++) {
-    to[1 + i] = entry[i];
+    to[i] = entry[i];
   }
-  to[key_words] &= STATES_KEY;
+  to[key_words - 1] &= STATES_KEY;
   taken->packet.notes |= 1u << (stage->exports_note + ENDED_BEFORE);
 }
 
@@ -1056,7 +1045,7 @@ FUNCTION void flush_more(LOCAL Judge *work, GLOBAL u64 *counted) {}
 FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVATE const StatesCounts *counts, GLOBAL u64 *counted,
                             GLOBAL u64 *of_table) {
   LOCAL u64 *own = work->counted[lanes_index()];
-  for (u32 i = 0; i < TOTALS + 4; i++) {
+  for (u32 i = 0; i < TOTALS + TABLE_COUNTS; i++) {
     u64 sum = lanes_sum_64(i < TOTALS        ? totals[i]
                            : i == TOTALS     ? counts->created
                            : i == TOTALS + 1 ? counts->expired
@@ -1067,7 +1056,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
     }
   }
   barrier_group();
-  for (u32 i = local_index(); i < TOTALS + 4; i += GROUP) {
+  for (u32 i = local_index(); i < TOTALS + TABLE_COUNTS; i += GROUP) {
     u64 sum = 0;
     for (u32 warp = 0; warp < WARPS; warp++) {
       sum += work->counted[warp][i];
@@ -1134,7 +1123,7 @@ FUNCTION void flush_counted(LOCAL Judge *work, PRIVATE const u64 *totals, PRIVAT
   counts.refused = 0;
 
 /* Whether a part was judged before. */
-FUNCTION u32 is_elephant(GLOBAL const Elephants *elephants, u32 turn, u32 part) { return elephants->turns[part] == turn; }
+FUNCTION u32 is_elephant(GLOBAL Elephants *elephants, u32 turn, u32 part) { return TURNS_OF(elephants)[part] == turn; }
 
 #define JUDGE_VERSION(number, version, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                         \
   KERNEL void judge_##version##_##number(JUDGE_PARAMETERS) {                                                                         \
@@ -1182,7 +1171,7 @@ FUNCTION u32 is_elephant(GLOBAL const Elephants *elephants, u32 turn, u32 part) 
       }                                                                                                                              \
       barrier_group();                                                                                                               \
     }                                                                                                                                \
-    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * 4);                               \
+    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * TABLE_COUNTS);                    \
   }
 
 #define JUDGE(number, definition, by, is_first, words_v4, words_v6, mask)                                                            \

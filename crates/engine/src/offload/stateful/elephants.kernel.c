@@ -17,11 +17,8 @@
  */
 #if !PARTITIONS
 
-/* Words of a summary before those of functions, which there are SUMMARY_HEAD of, and of all of it with the entry behind. */
-#define SUMMARY_KIND 0u
-#define SUMMARY_FIRST 1u
-#define SUMMARY_LATEST 2u
-#define SUMMARY_GAP 3u
+/* A summary begins with a SummaryHead; then come the functions' words, and the entry. */
+#define SUMMARY_HEAD ((u32)sizeof(SummaryHead) / 8)
 #define SUMMARY_ENTRY (SUMMARY_HEAD + SUMMARY_WORDS)
 #define SUMMARY_STRIDE (SUMMARY_ENTRY + MAX_WORDS)
 
@@ -109,13 +106,13 @@ FUNCTION u32 is_of_elephant(LOCAL const Judge *work, PRIVATE const Stage *stage,
       u64 gap = team_largest(&work->meeting, team, is_member && item != group.first && now > before ? now - before : 0);             \
       STAGE_##number(CALL_SUMMARIZE)                                                                                                 \
       if (item == 0) {                                                                                                               \
-        summary[SUMMARY_FIRST] = first;                                                                                              \
-        summary[SUMMARY_LATEST] = latest;                                                                                            \
-        summary[SUMMARY_GAP] = gap;                                                                                                  \
+        ((GLOBAL SummaryHead *)summary)->first = first;                                                                              \
+        ((GLOBAL SummaryHead *)summary)->latest = latest;                                                                            \
+        ((GLOBAL SummaryHead *)summary)->gap = gap;                                                                                  \
       }                                                                                                                              \
     }                                                                                                                                \
     if (team_item(team) == 0) {                                                                                                      \
-      summary[SUMMARY_KIND] = is_mixed ? SUMMARY_MIXED : is_open ? SUMMARY_OPEN : SUMMARY_CLOSED;                                    \
+      ((GLOBAL SummaryHead *)summary)->kind = is_mixed ? SUMMARY_MIXED : is_open ? SUMMARY_OPEN : SUMMARY_CLOSED;                    \
     }                                                                                                                                \
     team_sync(team);                                                                                                                 \
   }
@@ -147,13 +144,14 @@ FUNCTION void summary_load(GLOBAL const u64 *summary, PRIVATE u64 *words) {
       if (piece + 1 < pieces) {                                                                                                      \
         summary_load(summarized + SUMMARY_STRIDE, ahead);                                                                            \
       }                                                                                                                              \
-      u64 first = summary[SUMMARY_FIRST];                                                                                            \
-      u64 latest = summary[SUMMARY_LATEST];                                                                                          \
+      PRIVATE const SummaryHead *head = (PRIVATE const SummaryHead *)summary;                                                        \
+      u64 first = head->first;                                                                                                       \
+      u64 latest = head->latest;                                                                                                     \
       u64 last = line[key_words];                                                                                                    \
-      u32 holds = summary[SUMMARY_KIND] == SUMMARY_OPEN && (line[key_words - 1] & stage->mask) == stage->mask;                       \
+      u32 holds = head->kind == SUMMARY_OPEN && (line[key_words - 1] & stage->mask) == stage->mask;                                  \
       if (stage->is_first) {                                                                                                         \
         u64 silent = first > last ? first - last : 0;                                                                                \
-        holds = holds && silent < stage->states.timeout && summary[SUMMARY_GAP] < stage->states.timeout;                             \
+        holds = holds && silent < stage->states.timeout && head->gap < stage->states.timeout;                                        \
       }                                                                                                                              \
       u64 dropped = 0;                                                                                                               \
       u64 next[MAX_WORDS];                                                                                                           \
@@ -172,7 +170,7 @@ FUNCTION void summary_load(GLOBAL const u64 *summary, PRIVATE u64 *words) {
         summarized[SUMMARY_ENTRY + i] = line[i];                                                                                     \
         line[i] = next[i];                                                                                                           \
       }                                                                                                                              \
-      summarized[SUMMARY_KIND] = SUMMARY_APPLIED;                                                                                    \
+      ((GLOBAL SummaryHead *)summarized)->kind = SUMMARY_APPLIED;                                                                    \
     }                                                                                                                                \
     for (u32 i = key_words - 1; i < stage->words; i++) {                                                                             \
       entry[i] = line[i];                                                                                                            \
@@ -199,7 +197,7 @@ FUNCTION void summary_load(GLOBAL const u64 *summary, PRIVATE u64 *words) {
       if (piece < pieces) {                                                                                                          \
         Taken taken;                                                                                                                 \
         u32 looks = take_piece(work, stage, team, tiles, tile_items, order, piece, all, &taken);                                     \
-        u32 is_mixed = summaries[(u64)piece * SUMMARY_STRIDE + SUMMARY_KIND] == SUMMARY_MIXED;                                       \
+        u32 is_mixed = ((GLOBAL SummaryHead *)(summaries + (u64)piece * SUMMARY_STRIDE))->kind == SUMMARY_MIXED;                     \
         if (is_mixed || work->flow_slot >= STATES_WAITS) {                                                                           \
           judge_taken_##number(work, stage, team, drops_refused, looks, &taken, totals, more, counts);                               \
           find_elephant(work, stage);                                                                                                \
@@ -292,7 +290,7 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
       }                                                                                                                              \
     }                                                                                                                                \
     barrier_group();                                                                                                                 \
-    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * 4);                               \
+    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * TABLE_COUNTS);                    \
   }                                                                                                                                  \
   KERNEL void finish_##version##_##number(JUDGE_PARAMETERS) {                                                                        \
     STAGE_BEGIN(number, own_is_v6, own_definition, own_by, own_is_first, own_words, own_mask)                                        \
@@ -300,14 +298,14 @@ FUNCTION u32 next_elephant(LOCAL Judge *work, PRIVATE const Stage *stage, PRIVAT
     EACH_ELEPHANT {                                                                                                                  \
       EACH_PIECE {                                                                                                                   \
         GLOBAL const u64 *summary = elephant.summaries + (u64)piece * SUMMARY_STRIDE;                                                \
-        if (summary[SUMMARY_KIND] == SUMMARY_APPLIED) {                                                                              \
+        if (((GLOBAL const SummaryHead *)summary)->kind == SUMMARY_APPLIED) {                                                        \
           finish_piece_##number(work, &stage, &team, tiles, tile_items, order, piece, elephant.all, summary, totals,                 \
                                 MORE_OF(work, counted));                                                                             \
         }                                                                                                                            \
       }                                                                                                                              \
     }                                                                                                                                \
     barrier_group();                                                                                                                 \
-    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * 4);                               \
+    flush_counted(work, totals, &counts, counted, counted + TOTALS + MORE_COUNT + own_definition * TABLE_COUNTS);                    \
   }
 
 #define ELEPHANTS_OF(number, definition, by, is_first, words_v4, words_v6, mask)                                                     \

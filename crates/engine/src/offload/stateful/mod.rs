@@ -16,13 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use bytemuck::{Pod, Zeroable};
 use packetloom_device::{
     Arguments, Buffer, Description, Device, Entry, Id, Kernel as Vouched, LaidOut, Layout as Layouts, Loaded,
     Memory, Program, Queue, Shared,
 };
 use packetloom_nf::flows::{
     AnyEntry, By, Counts, Decision, Definition, DeviceKernel, End, Exported, Exports, FlowGroup, Flows,
-    LISTED, Text, V4, V6, WhenFull,
+    LISTED, ListRecord, Text, V4, V6, WhenFull,
 };
 use packetloom_nf::meter::DETAIL_WORDS;
 use packetloom_nf::{Form, FunctionSpec};
@@ -33,7 +34,7 @@ use packetloom_table::states::{entry_bytes, header_words};
 use self::acls::Acl;
 pub use self::acls::Decided;
 pub(crate) use self::functions::{Functions, room};
-use self::records::{Answer, Ipv6Addresses, Needs, Record};
+use self::records::{Answer, FIRST_NOTE, Ipv6Addresses, Needs, Record};
 use super::accelerator::late;
 use super::{Error, is_gpu};
 use crate::layout::{Layout, Part, Parts};
@@ -55,13 +56,16 @@ const MANY_PARTS: u32 = 512;
 const MAX_ELEPHANTS: u32 = 64;
 const LATELY: u64 = 64;
 /// Words of a summary beside those of functions and the entry: see `elephants.kernel.c`.
-const SUMMARY_HEAD: usize = 4;
+const SUMMARY_HEAD: usize = size_of::<SummaryHead>() / size_of::<u64>();
+/// What is counted of each table, behind functions' counters: [`Counts`].
+const TABLE_COUNTS: usize = size_of::<Counts>() / size_of::<u64>();
 /// Counters by an index that groups keep for themselves; with more, all groups use the same.
 const MAX_LOCAL_COUNTERS: usize = 256;
 /// Notes of a packet's answer: a bit for each flow definition, from [`FIRST_NOTE`] up; those of functions, below the last one, which says that
 /// a DSCP is to be written.
 const MAX_NOTES: u32 = 15;
-const FIRST_NOTE: u32 = 16;
+/// What items add up together: see `sum_before` in `chain.kernel.c`.
+const SPAN: u32 = 16;
 /// What a new flow finds in a full table, as kernels have it.
 const FULL: [(&str, WhenFull); 3] = [
     ("FULL_EVICTS", WhenFull::EvictOldest),
@@ -85,7 +89,59 @@ fn name_of_by(definition: &Definition, exports: Option<Exports>) -> &'static str
 }
 
 /// Structs of the kernels, beside those of steps.
-const LAYOUTS: [Layouts; 3] = [Record::LAYOUT, Ipv6Addresses::LAYOUT, Answer::LAYOUT];
+const LAYOUTS: [Layouts; 8] = [
+    Record::LAYOUT,
+    Ipv6Addresses::LAYOUT,
+    Answer::LAYOUT,
+    Elephants::LAYOUT,
+    ElephantBatches::LAYOUT,
+    SummaryHead::LAYOUT,
+    ListHead::LAYOUT,
+    ListRecord::LAYOUT,
+];
+
+packetloom_device::layout! {
+    /// Parts with very many packets of a batch: see `chain.kernel.c`.
+    #[allow(dead_code, reason = "kernels alone have it")]
+    struct Elephants {
+        /// How many there are, in this turn and in the next one.
+        counts: [u32; 2],
+        parts: [[u32; MAX_ELEPHANTS as usize]; 2],
+    }
+}
+
+packetloom_device::layout! {
+    /// The last batch that had elephants, and the last one in which they were looked for; 0 is none.
+    #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+    struct ElephantBatches {
+        any: u64,
+        last: u64,
+    }
+}
+
+packetloom_device::layout! {
+    /// What a summary begins with: see `elephants.kernel.c`.
+    #[allow(dead_code, reason = "kernels alone have it")]
+    struct SummaryHead {
+        /// What became of it.
+        kind: u64,
+        /// When the first and the latest packet came, and the longest time without any.
+        first: u64,
+        latest: u64,
+        gap: u64,
+    }
+}
+
+packetloom_device::layout! {
+    /// What a list begins with, before its [`ListRecord`]s.
+    #[derive(Clone, Copy, Debug, Pod, Zeroable)]
+    struct ListHead {
+        /// Records.
+        count: u64,
+        /// The time after which no packet is among the first ones.
+        latest: u64,
+    }
+}
 
 /// Exports of a packet at most, by each function that exports; and bits of notes that say which there are.
 const EXPORTS: u32 = 2;
@@ -108,7 +164,7 @@ packetloom_device::arguments! {
         answers: write Answer [count],
         elephants: write Elephants [..],
         turn: u32,
-        found: write u64 [2],
+        found: write ElephantBatches [1],
         batch: u32,
         /// Packets, and keys of connections behind them, that may be wide; items of a group.
         wides: host,
@@ -206,8 +262,8 @@ struct Sweep {
 const CHUNK: usize = 4 << 20;
 const READ_LIMIT: Duration = Duration::from_secs(60);
 /// Words of a list before its records, and of a record.
-const LIST_HEAD: usize = 2;
-const LIST_RECORD: usize = 5;
+const LIST_HEAD: usize = size_of::<ListHead>() / size_of::<u64>();
+const LIST_RECORD: usize = size_of::<ListRecord>() / size_of::<u64>();
 /// Names of entry points, which are there for as long as the program runs.
 macro_rules! numbered {
     ($name:literal) => {
@@ -406,8 +462,8 @@ enum Found {
 impl Found {
     fn new(device: &Device) -> Result<Self, Error> {
         Ok(match device.description().shares {
-            true => Self::Here(device.share(size_of::<[u64; 2]>())?),
-            false => Self::There(device.memory(size_of::<[u64; 2]>())?),
+            true => Self::Here(device.share(size_of::<ElephantBatches>())?),
+            false => Self::There(device.memory(size_of::<ElephantBatches>())?),
         })
     }
 
@@ -421,9 +477,9 @@ impl Found {
     /// Whether any of the last batches had elephants. Those that are queued do not count: there may be many.
     fn lately(&self) -> bool {
         let Self::Here(shared) = self else { return false };
-        let mut found = [0; 2];
-        shared.load_words(0, &mut found);
-        let [any, last] = found;
+        let mut found = [ElephantBatches::default()];
+        shared.load_words(0, bytemuck::cast_slice_mut(&mut found));
+        let [ElephantBatches { any, last }] = found;
         any != 0 && last.saturating_sub(any) <= LATELY
     }
 }
@@ -517,10 +573,13 @@ fn summary_words(shape: &Shape, stages: &[Stage]) -> usize {
 /// Words of an export at most.
 const MAX_EXPORT: usize = 64;
 
+/// Words of an export before what an entry has: why.
+const EXPORT_ENTRY: usize = 1;
+
 /// Words of an export: why, and what an entry has; an even number.
 fn export_words(tables: &[Tables], stages: &[Stage]) -> usize {
     let exporting = stages.iter().filter(|stage| stage.exports_note.is_some());
-    let words = exporting.map(|stage| 1 + header_words(V6) + tables[stage.definition].words);
+    let words = exporting.map(|stage| EXPORT_ENTRY + header_words(V6) + tables[stage.definition].words);
     words.max().unwrap_or(1).next_multiple_of(2)
 }
 
@@ -719,7 +778,7 @@ impl Stateful {
             Some((judge, takes_elephants(&shape, stage).then(|| Some([next()?, next()?, next()?])).flatten()))
         });
         let (judges, steps): (Vec<_>, Vec<_>) = steps.flatten().unzip();
-        let counter_count = named + indexed + 4 * tables.len();
+        let counter_count = named + indexed + TABLE_COUNTS * tables.len();
         let pieces = room.div_ceil(shape.judges) + MAX_ELEPHANTS;
         let summary = SUMMARY_HEAD + summary_words(&shape, &stages) + entry_words(&tables);
         let summaries = pieces as usize * summary * size_of::<u64>();
@@ -796,7 +855,7 @@ impl Stateful {
         let mut export = [0u64; MAX_EXPORT];
         for when in (0..EXPORTS).filter(|when| answer.has_note(note + when)) {
             let key_words = if is_v6 { V6 } else { V4 };
-            let export = &mut export[..1 + header_words(key_words) + words];
+            let export = &mut export[..EXPORT_ENTRY + header_words(key_words) + words];
             read((number * EXPORTS as usize + when as usize) * stride, export);
             let [why, entry @ ..] = export else { unreachable!("there is why") };
             // What is none cannot be: kernels write what they were told.
@@ -854,7 +913,8 @@ impl Stateful {
         let Shape { partitioners, rounds, part_bits, .. } = self.shape;
         let parts = 2usize << part_bits;
         let part_order = || -> Result<PartOrder, Error> {
-            let elephants = (2 + 2 * MAX_ELEPHANTS as usize + parts) * 4;
+            // Behind it the last turn of each part.
+            let elephants = size_of::<Elephants>() + parts * size_of::<u32>();
             Ok(PartOrder {
                 // As many as whole tiles have.
                 order: self.device.memory((self.room as usize + (partitioners * rounds) as usize) * 2)?,
@@ -1183,7 +1243,7 @@ impl Stateful {
                     let here = (count[0] as usize).min(SWEPT);
                     rows.resize(here * stride, 0u64);
                     queue.read(exports, 0, bytemuck::cast_slice_mut(&mut rows))?;
-                    let entry = 1..1 + header_words(key_words) + exporter.words;
+                    let entry = EXPORT_ENTRY..EXPORT_ENTRY + header_words(key_words) + exporter.words;
                     let mut rows: Vec<_> = rows.chunks_exact(stride).map(|row| &row[entry.clone()]).collect();
                     // In the order of their last packets, and of flows: entries are anywhere.
                     rows.sort_unstable_by_key(|entry| (entry[key_words], &entry[..key_words]));
@@ -1250,11 +1310,11 @@ impl Stateful {
         let mut way = self.device.share(CHUNK)?;
         let mut counted = Vec::with_capacity(self.counter_count);
         read(queue, &snapshot.counted, &mut way, 1, |words| counted.extend_from_slice(words))?;
-        let counts = counted[self.counts_at()..].chunks_exact(4);
+        let counts = counted[self.counts_at()..].as_chunks::<TABLE_COUNTS>().0;
         let tables = self.tables.iter().zip(&snapshot.entries);
         let spare =
             spare.definitions.into_iter().map(|kept| kept.entries).chain(iter::repeat_with(Default::default));
-        let definitions = tables.zip(counts).zip(spare).map(|(((tables, kept), counts), mut entries)| {
+        let definitions = tables.zip(counts).zip(spare).map(|(((tables, kept), &counts), mut entries)| {
             entries.iter_mut().for_each(Vec::clear);
             let versions = kept.iter().zip([V4, V6]).zip(tables.entry_words);
             for (entries, ((memory, key_words), words)) in entries.iter_mut().zip(versions) {
@@ -1263,7 +1323,7 @@ impl Stateful {
                         .for_each(|entry| entries.extend_from_slice(entry));
                 })?;
             }
-            let &[created, expired, evicted, refused] = counts else { unreachable!("chunks of four") };
+            let [created, expired, evicted, refused] = counts;
             Ok(Kept { entries, words: tables.words, counts: Counts { created, expired, evicted, refused } })
         });
         let definitions = definitions.collect::<Result<_, Error>>()?;
@@ -1290,7 +1350,7 @@ impl Stateful {
         let restored = restored.collect::<Result<Vec<_>, Error>>()?;
         let (definitions, left): (Vec<_>, Vec<_>) = restored.into_iter().unzip();
         let mut counted = vec![0u64; self.counter_count];
-        for (own, kept) in counted[self.counts_at()..].chunks_exact_mut(4).zip(&definitions) {
+        for (own, kept) in counted[self.counts_at()..].chunks_exact_mut(TABLE_COUNTS).zip(&definitions) {
             let Counts { created, expired, evicted, refused } = kept.counts;
             own.copy_from_slice(&[created, expired, evicted, refused]);
         }
@@ -1301,7 +1361,7 @@ impl Stateful {
 
     /// Where among all counters those of tables begin.
     fn counts_at(&self) -> usize {
-        self.counter_count - 4 * self.tables.len()
+        self.counter_count - TABLE_COUNTS * self.tables.len()
     }
 }
 
@@ -1420,10 +1480,10 @@ impl Lists {
 
     /// Empties them.
     fn clear(&self, queue: &mut Queue) -> Result<(), Error> {
-        let head: [u64; LIST_HEAD] = [0, u64::MAX];
+        let head = ListHead { count: 0, latest: u64::MAX };
         let mut numbers = 0..self.functions.len();
         Ok(numbers.try_for_each(|number| {
-            queue.write(&self.memory, number * self.words * 8, bytemuck::cast_slice(&head))
+            queue.write(&self.memory, number * self.words * 8, bytemuck::bytes_of(&head))
         })?)
     }
 
@@ -1432,7 +1492,8 @@ impl Lists {
         let at = number * self.words * 8;
         let mut words = vec![0u64; LIST_HEAD + LIST_RECORD * LISTED];
         queue.read(memory, at, bytemuck::cast_slice_mut(&mut words))?;
-        let records = words[0].min(LISTED as u64) as usize;
+        let head: &ListHead = bytemuck::from_bytes(bytemuck::cast_slice(&words[..LIST_HEAD]));
+        let records = head.count.min(LISTED as u64) as usize;
         Ok(words[LIST_HEAD..][..LIST_RECORD * records].to_vec())
     }
 }
@@ -1528,7 +1589,6 @@ fn programs(
         ("STAGES(S)".into(), each_stage.join(" ")),
         ("ELEPHANT_STAGES(S)".into(), of_elephants.join(" ")),
         number("ELEPHANTS", MAX_ELEPHANTS as usize),
-        number("SUMMARY_HEAD", SUMMARY_HEAD),
         number("SUMMARY_WORDS", summary_words(shape, stages)),
         ("MORE_IS_LOCAL".into(), u32::from(is_local).to_string()),
         PartitionArguments::define(),
@@ -1551,11 +1611,15 @@ fn programs(
         number("LISTED", LISTED),
         number("EXPORTERS", exporters as usize),
         number("EXPORT_WORDS", export_words(tables, stages)),
+        number("EXPORT_ENTRY", EXPORT_ENTRY),
+        number("EXPORTS", EXPORTS as usize),
         number("EXPORT_DETAILS", has_details(stages).into()),
         number("DETAIL_WORDS", DETAIL_WORDS),
         number("TOTALS", named),
+        number("TABLE_COUNTS", TABLE_COUNTS),
         number("MORE_COUNT", indexed),
         number("ROUNDS", rounds as usize),
+        number("SPAN", SPAN as usize),
         number("MAX_TILES", MAX_TILES as usize),
         number("PART_BITS", part_bits as usize),
         number("MAX_WORDS", entry_words(tables)),
@@ -1619,7 +1683,7 @@ fn programs(
     });
     let judges = judges.map(Entry::of::<Judge<'_>>);
     let parts = 2u32 << part_bits;
-    let spans = partitioners.div_ceil(16);
+    let spans = partitioners.div_ceil(SPAN);
     let partition = partitioners / lanes * 256
         + 512
         + parts * 4
@@ -1627,7 +1691,7 @@ fn programs(
         + (partitioners + spans) * 4;
     let more = if is_local { indexed as u32 * 8 + 8 } else { 0 };
     let words = entry_words(tables) as u32;
-    let of_team = MAX_TILES * 6 + words * 8 + (named as u32 + 4) * 8 + 24;
+    let of_team = MAX_TILES * 6 + words * 8 + (named + TABLE_COUNTS) as u32 * 8 + 24;
     let judge = judging / lanes * of_team + judging * 26 + parts.div_ceil(32) * 4 + more + 144;
     let program = |partitions: bool, group: u32, local: u32, entries: Vec<Entry>| {
         let mut defines = defines.clone();

@@ -1,7 +1,8 @@
 /*
  * Packets as functions that keep state for flows see them on a device.
  *
- * Defined by the host: KEY_PORTS and the other bits of keys, PROTOCOL_..., BY_..., VERDICT_..., DECISION_..., ROLE_..., RECORD_..., MORE_IS_LOCAL.
+ * Defined by the host: KEY_PORTS and the other bits of keys, PROTOCOL_..., BY_..., VERDICT_..., DECISION_..., ROLE_..., RECORD_..., ANSWER_..., END_...,
+ * NOTE_MARKED, MORE_IS_LOCAL.
  */
 
 typedef struct {
@@ -33,9 +34,6 @@ typedef struct {
   u32 exports_note;
 } Packet;
 
-#define END_SOURCE 1u
-#define END_DESTINATION 2u
-#define NOTE_MARKED (1u << 31)
 
 /* A packet's DSCP, as functions before have left it: only where some function looks at it, or one has written it. */
 FUNCTION u32 packet_dscp(PRIVATE const Packet *packet) { return packet->rest >> RECORD_DSCP & 0x3f; }
@@ -149,11 +147,12 @@ FUNCTION void packet_end(PRIVATE Packet *packet, u32 when, u32 why, PRIVATE cons
   GLOBAL u64 *to = packet->exports + when * EXPORT_WORDS;
   u32 key_words = KEY_WORDS(packet->is_v6);
   to[0] = why;
+  to += EXPORT_ENTRY;
   for (u32 i = 0; i < key_words; i++) {
-    to[1 + i] = packet->key[i];
+    to[i] = packet->key[i];
   }
   for (u32 i = 0; i < words; i++) {
-    to[2 + key_words + i] = state[i];
+    to[key_words + 1 + i] = state[i];
   }
   packet->notes |= 1u << (packet->exports_note + when);
 }

@@ -44,6 +44,13 @@ pub const CONNECTION: u32 = 8;
 pub const VERDICT: u32 = 8;
 /// In an answer's first word, where the bits of rewritten ends begin.
 pub(super) const ENDS: u32 = 8;
+/// These bits.
+const END_SOURCE: u32 = 1;
+const END_DESTINATION: u32 = 2;
+/// There, where the DSCP begins.
+const ANSWER_DSCP: u32 = 10;
+/// There, where notes begin.
+pub(super) const FIRST_NOTE: u32 = 16;
 /// There, whether a DSCP was written.
 pub(super) const MARKED: u32 = 1 << 31;
 
@@ -70,6 +77,12 @@ pub fn defines() -> impl Iterator<Item = (String, String)> {
         ("RECORD_OTHER_FRAMING", OTHER_FRAMING),
         ("RECORD_CONNECTION", CONNECTION),
         ("RECORD_VERDICT", VERDICT),
+        ("ANSWER_ENDS", ENDS),
+        ("ANSWER_DSCP", ANSWER_DSCP),
+        ("ANSWER_ANEW", FIRST_NOTE),
+        ("NOTE_MARKED", MARKED),
+        ("END_SOURCE", END_SOURCE),
+        ("END_DESTINATION", END_DESTINATION),
     ];
     let roles = roles.into_iter().map(|(name, of)| (name, role(of)));
     roles.chain(records).map(|(name, number)| (name.into(), format!("{number}u")))
@@ -290,19 +303,19 @@ impl Answer {
     /// Rewrites a frame of the batch as the device did.
     pub fn rewrite(&self, batch: &mut Batch, frame: u32, wide: impl FnOnce() -> Ipv6Addresses) {
         if self.bits & MARKED != 0
-            && let Some(dscp) = Dscp::new((self.bits >> 10 & 0x3f).into())
+            && let Some(dscp) = Dscp::new((self.bits >> ANSWER_DSCP & 0x3f).into())
         {
             batch.set_dscp(frame, dscp);
         }
-        let ends = self.bits >> ENDS & 3;
+        let ends = self.bits >> ENDS & (END_SOURCE | END_DESTINATION);
         if ends == 0 {
             return;
         }
         let is_v6 = matches!(batch.parsed()[frame as usize], Parsed::V6(_));
         let wide = if is_v6 { wide() } else { Ipv6Addresses::default() };
         for (bit, end, address, port) in [
-            (1, End::Source, self.source, self.ports as u16),
-            (2, End::Destination, self.destination, (self.ports >> 16) as u16),
+            (END_SOURCE, End::Source, self.source, self.ports as u16),
+            (END_DESTINATION, End::Destination, self.destination, (self.ports >> 16) as u16),
         ] {
             if ends & bit == 0 {
                 continue;
