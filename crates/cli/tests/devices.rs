@@ -407,7 +407,9 @@ fn a_meter_that_stays_on_cores_says_why() {
     let edge = support::root().join("examples/edge/edge.pcap");
     let said = |options: &[&str]| {
         let mut command = with_cache();
-        command.args(["meter", "--device", "host", "--max-flows", "1000", "-o", "/dev/null", "-r"]).arg(&edge);
+        command
+            .args(["meter", "--device", "host", "--max-flows", "1000", "-o", "/dev/null", "-r"])
+            .arg(&edge);
         let output = run(command.args(options));
         assert!(output.status.success(), "{}", stderr(&output));
         stderr(&output)

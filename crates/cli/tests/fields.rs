@@ -353,7 +353,8 @@ fn a_flow_of_days_with_more_octets_than_32_bits_hold() {
             let fields = ["packets", "octets", "abstimestart", "abstimeend"];
             let mut command = Command::new("tshark");
             command.args(["-T", "fields", "-E", "separator=|", "-r"]).arg(&to).env("TZ", "UTC");
-            let text = succeed(command.args(fields.iter().flat_map(|name| ["-e".into(), format!("cflow.{name}")])));
+            let text =
+                succeed(command.args(fields.iter().flat_map(|name| ["-e".into(), format!("cflow.{name}")])));
             let found: Vec<_> = text.lines().filter(|line| line.contains("2023")).collect();
             let begin_and_end = "Nov 14, 2023 22:13:20.000000000 UTC|Nov 21, 2023 22:13:20.000000000 UTC";
             assert_eq!(found, [format!("{PACKETS}|{OCTETS}|{begin_and_end}")], "{text}");
@@ -364,7 +365,8 @@ fn a_flow_of_days_with_more_octets_than_32_bits_hold() {
     let sum = |name: &str| cut.iter().map(|record| record[name].as_u64().expect("a number")).sum::<u64>();
     assert_eq!((sum("packetDeltaCount"), sum("octetDeltaCount")), (PACKETS, OCTETS));
     assert!(cut.len() as u64 >= DAYS / 310, "{} records", cut.len());
-    let of = |name: &str| cut.iter().map(|record| record[name].as_u64().expect("a number")).collect::<Vec<_>>();
+    let of =
+        |name: &str| cut.iter().map(|record| record[name].as_u64().expect("a number")).collect::<Vec<_>>();
     let (starts, ends) = (of("flowStartMilliseconds"), of("flowEndMilliseconds"));
     assert!(starts.iter().zip(&ends).all(|(start, end)| end - start <= 300_000), "none is longer");
     assert!(ends.iter().zip(&starts[1..]).all(|(end, next)| end < next), "in order");

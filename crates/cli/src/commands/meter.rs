@@ -123,8 +123,12 @@ pub(super) fn one(args: MeterArgs, stop: &Stop) -> Done {
     // Opened before the run, so that it does not fail after it.
     let extract_flows = args.extract_flows.as_deref().map(Output::create).transpose()?;
     let mut extracted = extract_flows.is_some().then(HashSet::new);
-    let wanted =
-        Wanted { summaries: summaries.as_slice(), reports, passed_flows: extracted.as_mut(), ..Wanted::default() };
+    let wanted = Wanted {
+        summaries: summaries.as_slice(),
+        reports,
+        passed_flows: extracted.as_mut(),
+        ..Wanted::default()
+    };
     let outcome = execute(&plan, &source, wanted, args.count, life, signals, Outcome::meter_json)?;
     let written = all_written(&outcome);
     talk::say(&talk::outcome(outcome));

@@ -243,7 +243,16 @@ fn garbage_from_a_collector_over_tls_does_not_matter() {
     let address = listener.local_addr().expect("an address");
     drop(listener);
     let mut server = Command::new("openssl");
-    server.args(["s_server", "-quiet", "-cert", "cert.pem", "-key", "key.pem", "-accept", &address.to_string()]);
+    server.args([
+        "s_server",
+        "-quiet",
+        "-cert",
+        "cert.pem",
+        "-key",
+        "key.pem",
+        "-accept",
+        &address.to_string(),
+    ]);
     let received = fs::File::create(folder.path().join("received")).expect("a file");
     server.current_dir(folder.path()).stdin(Stdio::piped()).stdout(received).stderr(Stdio::null());
     let mut server = server.spawn().expect("openssl");
@@ -257,7 +266,8 @@ fn garbage_from_a_collector_over_tls_does_not_matter() {
     // Otherwise what is idle leaves earlier from a pipe.
     command.args(["--idle-timeout", "0"]);
     let mut running = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
-    let (packets, mut input) = (fs::read(&capture).expect("a capture"), running.stdin.take().expect("a pipe"));
+    let (packets, mut input) =
+        (fs::read(&capture).expect("a capture"), running.stdin.take().expect("a pipe"));
     let (first, rest) = packets.split_at(packets.len() / 2);
     input.write_all(first).expect("written");
     // More than pipes and sockets hold: the run has read some of it when this is over, before its input is.

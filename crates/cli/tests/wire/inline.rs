@@ -359,8 +359,7 @@ fn records_say_by_which_ports_packets_come_and_leave() {
     let chain = "[[chain]]\nnf = \"meter\"\nfields = \"standard\"\noutput = \"flows.jsonl\"\n";
     for (backend, workers) in BACKENDS.into_iter().zip([1, 2]) {
         let Some(net) = Net::new() else { return };
-        let product =
-            Product::inline_by(backend, &net.product, chain, &[], &format!("--workers {workers}"));
+        let product = Product::inline_by(backend, &net.product, chain, &[], &format!("--workers {workers}"));
         for address in SERVER {
             echo(&net, address, &[10, 100]).expect("echoed");
         }

@@ -878,9 +878,8 @@ fn a_round_of_sweeps_takes_less_than_half_a_second() {
         // A round just before all of them are idle.
         let start = 10 * SECOND - 1;
         assert_eq!(expire(&mut function, start, 1), []);
-        let swept: Vec<_> = (1..=SECOND / 2 / step)
-            .map(|n| expire(&mut function, start + n * step, 1).len())
-            .collect();
+        let swept: Vec<_> =
+            (1..=SECOND / 2 / step).map(|n| expire(&mut function, start + n * step, 1).len()).collect();
         assert_eq!(swept.iter().sum::<usize>(), count as usize, "{count} flows, every {step} ns");
         // Flows are spread by their hashes: somewhat more may be in a share of all places.
         let share = (u64::from(count) * step).div_ceil(ROUND) as usize;
