@@ -325,7 +325,7 @@ fn a_flow_of_days_with_more_octets_than_32_bits_hold() {
     const DAYS: u64 = 7 * 86_400;
     const PACKETS: u64 = 66_001;
     const OCTETS: u64 = PACKETS * 65_535;
-    assert!(OCTETS > 1 << 32);
+    const { assert!(OCTETS > 1 << 32) };
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     // Headers of datagrams as long as can be.

@@ -16,9 +16,11 @@ use packetloom_testing::net::{Net, SERVER};
 use packetloom_testing::running::Running;
 use packetloom_testing::{amount, has_collector};
 
+use crate::link::Link;
 use crate::monitor::bridge;
 use crate::product::{Product, count};
 use crate::support::certificates;
+use crate::support::packets::packet;
 
 /// What a collector has received of a stream: the records of its whole messages.
 fn flows(stream: &[u8]) -> Vec<Flow> {
@@ -67,6 +69,114 @@ fn a_collector_that_comes_late_gets_all_records() {
     stream.read_to_end(&mut bytes).expect("the rest");
     let export = &done.summary["exports"][0];
     assert_eq!((count(export, "/not_sent"), count(export, "/records")), (0, flows(&bytes).len() as u64));
+}
+
+/// A port of UDP at which nobody listens.
+fn free_port(net: &Net) -> u16 {
+    let socket = net.server.run(|| UdpSocket::bind("127.0.0.1:0").expect("a port"));
+    socket.local_addr().expect("bound").port()
+}
+
+/// A collector of datagrams, and how long it waits for one.
+fn datagrams(net: &Net, port: u16, wait: Duration) -> UdpSocket {
+    let socket = net.server.run(|| UdpSocket::bind(("127.0.0.1", port)).expect("the port"));
+    socket.set_read_timeout(Some(wait)).expect("set");
+    socket
+}
+
+/// By the clock, though no packet comes any more: in a file and at a collector, but for a machine that runs somebody else.
+#[test]
+fn records_leave_within_a_second_of_their_timeout() {
+    const WITHIN: Duration = Duration::from_secs(2);
+    let Some(net) = Net::new() else { return };
+    bridge(&net);
+    net.server.ip("link set lo up").expect("up");
+    for workers in [1, 3] {
+        let port = free_port(&net);
+        let socket = datagrams(&net, port, Duration::from_millis(5));
+        let arguments = format!(
+            "meter -i s0 --idle-timeout 1s --workers {workers} -o flows.jsonl --ipfix udp://127.0.0.1:{port}"
+        );
+        let product = Product::start(&net.server, &[], &arguments);
+        let in_file = || {
+            let records = product.records();
+            records.iter().filter(|record| record["protocolIdentifier"] == 17).count()
+        };
+        let (mut collector, mut received, mut buffer) = (Collector::default(), Vec::new(), vec![0; 1 << 16]);
+        let mut shown: Vec<[Duration; 2]> = Vec::new();
+        while shown.last().is_none_or(|waits| waits.iter().any(|&wait| wait >= WITHIN)) {
+            assert!(shown.len() < 10, "{shown:?}");
+            let before = (in_file(), udp_packets(&received));
+            echo(&net, SERVER[0], &[10]).expect("echoed");
+            let sent = Instant::now();
+            let mut waits = [None; 2];
+            while waits.contains(&None) {
+                assert!(sent.elapsed() < Duration::from_secs(60), "{waits:?}");
+                if let Ok(len) = socket.recv(&mut buffer) {
+                    let message = collector.message(&buffer[..len]);
+                    received.extend(message.flows.iter().map(|fields| Flow::new(&message, fields)));
+                }
+                let is_there = [in_file() > before.0, udp_packets(&received) >= before.1 + 2];
+                for (wait, is_there) in waits.iter_mut().zip(is_there) {
+                    if is_there {
+                        wait.get_or_insert_with(|| sent.elapsed());
+                    }
+                }
+            }
+            shown.push(waits.map(Option::unwrap_or_default));
+        }
+        eprintln!("{workers} workers: {shown:?} after the last packet, with an idle timeout of a second");
+        product.stop();
+    }
+}
+
+/// Over UDP templates come again though no data do, so that the first data after a long silence can be read.
+#[test]
+fn a_collector_that_comes_late_gets_templates_on_a_silent_link() {
+    const INTERVAL: Duration = Duration::from_secs(1);
+    let Some(net) = Net::new() else { return };
+    bridge(&net);
+    net.server.ip("link set lo up").expect("up");
+    let ports = [free_port(&net), free_port(&net)];
+    let arguments = format!(
+        "meter -i s0 --idle-timeout 1s --template-interval 1s --ipfix udp://127.0.0.1:{} --netflow9 udp://127.0.0.1:{}",
+        ports[0], ports[1]
+    );
+    let product = Product::start(&net.server, &[], &arguments);
+    thread::sleep(2 * INTERVAL);
+    for port in ports {
+        let (mut buffer, mut shown) = (vec![0; 1 << 16], Vec::new());
+        // On however busy a machine, soon once.
+        let (socket, mut collector) = loop {
+            assert!(shown.len() < 10, "{shown:?}");
+            let mut collector = Collector::default();
+            let (begun, socket) = (Instant::now(), datagrams(&net, port, Duration::from_secs(60)));
+            // As collectors do, it passes over data without templates, of what the kernel itself sends.
+            let len = loop {
+                let len = socket.recv(&mut buffer).expect("templates");
+                let first_set = if buffer[1] == 10 { 16 } else { 20 };
+                if buffer[first_set..len].starts_with(&[0]) {
+                    break len;
+                }
+            };
+            shown.push(begun.elapsed());
+            let message = collector.message(&buffer[..len]);
+            assert!(!message.templates.is_empty() && message.flows.is_empty(), "{message:?}");
+            if shown.last().is_some_and(|&wait| wait <= INTERVAL + INTERVAL / 2) {
+                break (socket, collector);
+            }
+        };
+        // With these templates, data are read.
+        echo(&net, SERVER[0], &[10]).expect("echoed");
+        loop {
+            let len = socket.recv(&mut buffer).expect("more");
+            let message = collector.message(&buffer[..len]);
+            if message.flows.iter().any(|fields| fields[&(0, 4)] == [17]) {
+                break;
+            }
+        }
+    }
+    product.stop();
 }
 
 /// With nobody there at all, packets go on to be metered, and the run ends.
@@ -295,4 +405,69 @@ fn what_collectors_missed_comes_when_they_are_back() {
     assert_eq!(count(udp, "/not_sent"), 0, "{udp}");
     assert!(count(udp, "/refused") > 0, "{udp}");
     assert!(count(&done.summary, "/counted_packets") >= all);
+}
+
+/// Frames of a flow each.
+fn flows_of_one_packet(count: u32) -> Vec<Vec<u8>> {
+    let frame = packet("0 udp 10.0.0.1:1000 > 10.0.0.2:80 payload 18").bytes;
+    let address = |number: u32| [10, (number >> 16) as u8 + 1, (number >> 8) as u8, number as u8];
+    let frames = (0..count).map(|number| [&frame[..26], &address(number), &frame[30..]].concat());
+    frames.collect()
+}
+
+/// A collector that takes a few kilobytes a second keeps no packet waiting. What it has not taken at the end, and with sweeps more than is kept for
+/// it, is counted.
+#[test]
+fn a_slow_collector_keeps_no_packet_waiting() {
+    let Some(net) = Net::new() else { return };
+    let frames = flows_of_one_packet(amount(20_000, 1_000_000) as u32);
+    net.product.ip("link set lo up").expect("up");
+    let listener = net.product.run(|| TcpListener::bind("127.0.0.1:0").expect("a port"));
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1 << 12).expect("a small buffer");
+    let to = listener.local_addr().expect("an address");
+    // Few flows at a time, so that records come at the rate of packets; as long as can be.
+    let chain = format!(
+        "[[chain]]\nnf = \"meter\"\nmax_flows = 64\nfields = \"full\"\n[[chain.export]]\nto = \"tcp://{to}\"\n"
+    );
+    let mut link = Link::new(&net);
+    let mut product = Product::inline(&net.product, &chain, &[], "");
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let collector = {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 10]);
+            loop {
+                let len = stream.read(&mut buffer).unwrap_or(0);
+                bytes.extend_from_slice(&buffer[..len]);
+                if len == 0 {
+                    return bytes;
+                }
+                if !is_over.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(100));
+                }
+            }
+        })
+    };
+    let come = link.send(&mut product, &frames);
+    assert!(come == frames, "{} of {} packets have come", come.len(), frames.len());
+    is_over.store(true, Ordering::Relaxed);
+    let is_too_much = frames.len() > 500_000;
+    let done = if is_too_much { product.stop_incomplete() } else { product.stop() };
+    let bytes = collector.join().expect("no panic");
+    let (mut collector, mut received, mut rest) = (Collector::default(), 0, &bytes[..]);
+    while rest.len() >= 4 {
+        let (message, behind) = rest.split_at(usize::from(u16::from_be_bytes([rest[2], rest[3]])));
+        received += collector.message(message).flows.len() as u64;
+        rest = behind;
+    }
+    let export = &done.summary["exports"][0];
+    let [records, not_sent] = ["/records", "/not_sent"].map(|name| count(export, name));
+    assert_eq!(records, received, "{export:#}");
+    assert_eq!(records + not_sent, count(&done.summary["functions"][0], "/uniflows"), "{export:#}");
+    assert_eq!(records + not_sent, frames.len() as u64, "{export:#}");
+    assert_eq!(not_sent > 0, is_too_much, "{export:#}");
+    if is_too_much {
+        assert!(done.said.iter().any(|line| line.contains("too slow")), "{export:#}");
+    }
 }
