@@ -15,7 +15,7 @@ use packetloom_io::input::Stop;
 use packetloom_nf::meter::Config;
 use packetloom_nf::units::{MaxFlows, Span};
 use packetloom_packet::FlowRecord;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::feed::{Course, Held};
 use super::kernels::{Flow, Hash, Kernels, Parse, Shape, SliceBytes, Stage, is_gpu, words};
@@ -338,6 +338,11 @@ impl Bench<'_> {
             ("stage", json!(shape.stage.name())),
             ("table_mb", json!(rounded(course.tables.bytes() as f64 / 1e6))),
         ];
+        // Its kernels are a process of their own, whose time is not in that of this one.
+        if self.device.description().id == Id::Host {
+            let of_cpu = ["mpps_cpu", "cpu_ns_per_packet", "cpu_p25", "cpu_p75"];
+            more.extend(of_cpu.map(|name| (name, Value::Null)));
+        }
         if let Some([own, aimed]) = quality {
             more.extend([
                 ("handed_back", json!(handed)),
