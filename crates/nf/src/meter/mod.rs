@@ -277,7 +277,7 @@ impl PerFlow for Meter {
             name: if details { "detailed_meter" } else { "meter" },
             texts: &[("meter", include_str!("meter.kernel.c"))],
             words: self.keeps().words,
-            flow_group: FlowGroup::Serial,
+            flow_group: FlowGroup::Own,
             parameters: parameters_of(&[
                 limits.idle,
                 limits.active,
