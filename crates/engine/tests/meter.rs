@@ -4,11 +4,11 @@
 
 mod support;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use packetloom_device::Device;
-use packetloom_device::faults::{Chances, Faults};
+use packetloom_device::faults::{Call, Chances, Faults};
 use support::{
     Away, How, Results, compare_on, devices, host, host_with_teams, in_vlans, is_slow, plan, results,
     totals_of_flows, traffic,
@@ -199,5 +199,73 @@ fn no_packet_is_in_two_records() {
         }
         eprintln!("{} of {} packets are in records", sum(&found), sum(&expected));
         assert!(sum(&found) * 4 > sum(&expected), "{} of {}", sum(&found), sum(&expected));
+    }
+}
+
+/// A chain whose records end with the run alone, in tables that are brought here in several pieces.
+fn until_the_end() -> String {
+    meter("max_flows = 100000\nidle_timeout = \"0\"\nactive_timeout = \"0\"\nfields = \"standard\"")
+}
+
+/// Records that are over with the run are in the order of the first packets of their flows, as from one core, however many threads encode them; and
+/// from two devices each is there once.
+#[test]
+fn records_at_the_end_are_in_order() {
+    let chain = until_the_end();
+    let capture = traffic(14_000, 9_000, 31);
+    let one_core = How { settings: "workers = 1", keeps_order: true, ..How::default() };
+    let (expected, ..) = results(&chain, &capture, one_core);
+    assert!(expected.records.len() > 6_000, "{} records", expected.records.len());
+    for device in devices() {
+        for workers in [1, 3] {
+            let settings = format!("{}\nworkers = {workers}", name_of(&device));
+            let how = || How { settings: &settings, keeps_order: true, ..How::default() };
+            let (found, shares, notices) =
+                results(&chain, &capture, How { devices: vec![device.clone()], ..how() });
+            assert_eq!(notices, Vec::<String>::new());
+            assert_eq!(shares.map(|shares| shares.device), Some(14_000));
+            assert!(found.records == expected.records, "{settings}: other records, or in another order");
+            assert_eq!(found.summary["functions"], expected.summary["functions"], "{settings}");
+            let (mut found, ..) =
+                results(&chain, &capture, How { devices: vec![device.clone(); 2], ..how() });
+            let mut expected = expected.records.clone();
+            found.records.sort_unstable();
+            expected.sort_unstable();
+            assert!(found.records == expected, "{settings}: two devices have other records");
+        }
+    }
+}
+
+/// A device fails when all packets were judged and its flows come back: no record is wrong or there twice, and the summary has those that are there.
+#[test]
+fn a_device_that_fails_at_the_end_leaves_no_wrong_record() {
+    let chain = until_the_end();
+    let capture = traffic(9_000, 6_000, 32);
+    for device in devices() {
+        let settings = format!("{}\nworkers = 3\ndevice_copy_every = \"1h\"", name_of(&device));
+        let run = |faults: &Faults| {
+            let devices = vec![device.with_faults(faults)];
+            results(&chain, &capture, How { settings: &settings, devices, ..How::default() })
+        };
+        let faults = Faults::new();
+        let (expected, ..) = run(&faults);
+        let calls = [Call::Launch, Call::Copy].map(|call| (call, faults.counts(call).calls));
+        let all: HashSet<_> = expected.records.iter().collect();
+        let mut had_faults = 0;
+        for (call, calls) in calls {
+            for before_last in [1, 2, 3] {
+                let faults = Faults::new();
+                faults.fail(call, calls - before_last);
+                let (found, shares, notices) = run(&faults);
+                had_faults += shares.map_or(0, |shares| shares.faults);
+                eprintln!("{call:?} {before_last}: {} records, {notices:?}", found.records.len());
+                let once: HashSet<_> = found.records.iter().collect();
+                assert_eq!(once.len(), found.records.len(), "a record is there twice");
+                assert!(once.is_subset(&all), "{settings}: a wrong record");
+                let biflows = found.summary["functions"][0]["biflows"].as_u64();
+                assert_eq!(biflows, Some(found.records.len() as u64));
+            }
+        }
+        assert!(had_faults > 3, "{had_faults} faults");
     }
 }

@@ -61,8 +61,9 @@ pub(crate) trait Accelerator: Send {
         Ok(())
     }
 
-    /// Copies here what it keeps, with no batch away.
-    fn snapshot(&mut self) -> Result<(), Error> {
+    /// Copies here what it keeps, with no batch away: by all threads of the crew.
+    fn snapshot(&mut self, crew: &Crew) -> Result<(), Error> {
+        let _ = crew;
         Ok(())
     }
 

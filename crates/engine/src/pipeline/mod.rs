@@ -223,18 +223,32 @@ impl Pipeline {
 
     /// Takes over what a device kept for the first functions.
     pub(crate) fn take_over(&mut self, state: &stateful::State) {
+        for definition in 0..state.definitions() {
+            state.pieces(definition).for_each(|piece| self.put(definition, piece));
+        }
+        self.add(state);
+    }
+
+    /// Takes over some of the flows that it kept.
+    pub(crate) fn put(&mut self, definition: usize, piece: stateful::Piece<'_>) {
         let Self { stages, tables } = self;
-        for (definition, flows) in tables.iter_mut().filter_map(Tables::own).enumerate() {
-            let ids = |entry: AnyEntry<'_>| stages.iter().find_map(|stage| stage.id_of(definition, entry));
-            // What was exported since the copy was made is no longer there.
-            let is_there = |entry: AnyEntry<'_>| {
-                state.gone.is_empty() || ids(entry).is_none_or(|id| !state.gone.contains(&id))
-            };
-            let mut without_room = Vec::new();
-            state.put_into(definition, flows, is_there, |entry| without_room.push(entry));
-            for entry in without_room {
-                let stages = stages.iter_mut().filter(|stage| stage.definition() == Some(definition));
-                stages.for_each(|stage| stage.end(entry, End::Evicted));
+        let Some(flows) = tables[definition].own() else { return };
+        let mut without_room = Vec::new();
+        let is_there = |entry| is_there(stages, definition, piece, entry);
+        let v4 = piece.of::<V4>().filter(|&entry| is_there(AnyEntry::V4(entry)));
+        let v6 = piece.of::<V6>().filter(|&entry| is_there(AnyEntry::V6(entry)));
+        flows.put(v4, v6, |entry| without_room.push(entry));
+        for entry in without_room {
+            let stages = stages.iter_mut().filter(|stage| stage.definition() == Some(definition));
+            stages.for_each(|stage| stage.end(entry, End::Evicted));
+        }
+    }
+
+    /// Adds what was counted there.
+    pub(crate) fn add(&mut self, state: &stateful::State) {
+        for (tables, counts) in self.tables.iter_mut().zip(state.counts()) {
+            if let Some(flows) = tables.own() {
+                flows.add(counts);
             }
         }
         self.add_counted(state);
@@ -247,6 +261,43 @@ impl Pipeline {
                 function.add(counted);
             }
         }
+    }
+
+    /// The functions that hear of the ends of their states in entries of a definition.
+    pub(crate) fn ending(&self, definition: usize) -> Vec<usize> {
+        let stages = self.stages.iter().enumerate();
+        let ending =
+            stages.filter(|(_, stage)| stage.ends.is_some() && stage.definition() == Some(definition));
+        ending.map(|(function, _)| function).collect()
+    }
+
+    /// The states of such a function in some of the flows that a device kept, each with what they are in order by.
+    pub(crate) fn ranked<'a>(
+        &self,
+        function: usize,
+        piece: stateful::Piece<'a>,
+    ) -> impl Iterator<Item = (u128, AnyEntry<'a>)> {
+        let stage = &self.stages[function];
+        let definition = stage.definition().unwrap_or_default();
+        let entries = piece.entries().filter(move |&entry| is_there(&self.stages, definition, piece, entry));
+        entries.filter_map(move |entry| Some((stage.rank(entry)?, entry)))
+    }
+
+    /// Tells it of states that are over with the run, and takes the records of them.
+    pub(crate) fn end<'a>(
+        &mut self,
+        function: usize,
+        entries: impl Iterator<Item = AnyEntry<'a>>,
+        records: &mut Records,
+    ) {
+        let stage = &mut self.stages[function];
+        entries.for_each(|entry| stage.end(entry, End::Run));
+        records.append(&mut stage.encoder.records);
+    }
+
+    /// From packets' times to those of its records, in nanoseconds.
+    pub(crate) fn wall_offset(&self, function: usize) -> i64 {
+        self.stages[function].encoder.wall_offset
     }
 
     /// Takes a parsed batch through the chain.
@@ -343,13 +394,16 @@ impl Pipeline {
         stage.encoder.log_entries.sort_unstable_by_key(LogEntry::place);
     }
 
-    /// Tells a function of a batch that a device has judged in its place; what it exports of that is to follow.
+    /// Tells a function of a batch, or a piece of one, that a device has judged in its place.
     pub(crate) fn judged(&mut self, function: usize, batch: &Batch) {
-        let Stage { function, encoder, .. } = &mut self.stages[function];
-        encoder.wall_offset = batch.wall_offset();
-        if let Fast::PerFlow(function, _) = function {
+        if let Fast::PerFlow(function, _) = &mut self.stages[function].function {
             function.judged(batch);
         }
+    }
+
+    /// Has its records have times as far from those of packets as this many nanoseconds.
+    pub(crate) fn go_by(&mut self, function: usize, wall_offset: i64) {
+        self.stages[function].encoder.wall_offset = wall_offset;
     }
 
     /// Tells it of a state that was exported there; which one that is, of all that there ever are.
@@ -465,6 +519,12 @@ impl Pipeline {
     }
 }
 
+/// Whether an entry that a device kept is still there: what was exported since it was copied is not.
+fn is_there(stages: &[Stage], definition: usize, piece: stateful::Piece<'_>, entry: AnyEntry<'_>) -> bool {
+    let id = || stages.iter().find_map(|stage| stage.id_of(definition, entry));
+    piece.gone.is_empty() || id().is_none_or(|id| !piece.gone.contains(&id))
+}
+
 impl Stage {
     /// Hands out some of what the function still holds; returns whether there is more.
     fn drain(&mut self, tables: &mut [Tables]) -> bool {
@@ -498,6 +558,15 @@ impl Stage {
         }
         let state = entry.state_words(main.at, *words)?;
         Some(StateId { definition, flow: entry.flow(), rank: function.rank(state) })
+    }
+
+    /// By what its state in an entry is over, if it has one there and hears of its end.
+    fn rank(&self, entry: AnyEntry<'_>) -> Option<u128> {
+        let (Fast::PerFlow(function, Parts { main, .. }), Some((words, _))) = (&self.function, &self.ends)
+        else {
+            return None;
+        };
+        Some(function.rank(entry.state_words(main.at, *words)?))
     }
 
     /// The definition by which it judges packets, if it keeps its state in the entries of flows.

@@ -71,7 +71,7 @@ permit any from any to any fragment later state untracked log
 permit 47 from any to any
 ";
 
-/// What a run leaves: summary, records in order of their text, the log, the capture of what passed.
+/// What a run leaves: summary, records in order of their text unless it is asked for them as they are, the log, the capture of what passed.
 #[derive(Debug, PartialEq)]
 pub struct Results {
     pub summary: serde_json::Value,
@@ -87,6 +87,8 @@ pub struct How<'a> {
     /// In place of those that the settings name.
     pub devices: Vec<Device>,
     pub is_stream: bool,
+    /// Whether records stay in the order of their file.
+    pub keeps_order: bool,
     /// A file of changes of the rules.
     pub changes: Option<&'a str>,
     /// Functions that no chain file knows, each with the place in the chain at which it is put in.
@@ -341,7 +343,9 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
     outputs.publish().expect("written");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
     let mut records: Vec<String> = read("flows").lines().map(str::to_owned).collect();
-    records.sort_unstable();
+    if !how.keeps_order {
+        records.sort_unstable();
+    }
     let passed = std::fs::read(folder.join("passed")).expect("a capture");
     // Lists of names are told by their paths.
     let summary = outcome.json().to_string().replace(&format!("{}/", folder.display()), "");

@@ -1,7 +1,6 @@
 //! The end of what functions keep for flows.
 
-use std::cmp::Reverse;
-
+use packetloom_packet::FlowKey;
 use packetloom_table::states::Ended;
 
 use super::{FlowFunction, Flows, HeldAt, StateAt};
@@ -32,6 +31,14 @@ impl From<Ended> for End {
     }
 }
 
+/// Brings states into the order in which they are over: by their [ranks](FlowFunction::rank), and those that are equal by their flows.
+pub fn in_order<S>(states: &mut [(u128, S)], flow: impl Fn(&S) -> FlowKey) {
+    states.sort_unstable_by_key(|&(rank, _)| rank);
+    for equal in states.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|equal| equal.len() > 1) {
+        equal.sort_by_cached_key(|(_, state)| flow(state));
+    }
+}
+
 /// How far the states of a function are over that a worker holds at the end of its run.
 #[derive(Debug, Default)]
 pub struct Ending {
@@ -53,13 +60,8 @@ impl Ending {
         let left = self.left.get_or_insert_with(|| {
             let held = flows.held(at, words).map(|(held, state)| (function.rank(state), held));
             let mut held: Vec<_> = held.collect();
-            held.sort_unstable_by_key(|&(rank, _)| Reverse(rank));
-            // What is equal is in order by its flow: entries are anywhere.
-            for equal in
-                held.chunk_by_mut(|(one, _), (other, _)| one == other).filter(|equal| equal.len() > 1)
-            {
-                equal.sort_by_cached_key(|&(_, at)| Reverse(flows.entry(at).flow()));
-            }
+            in_order(&mut held, |&at| flows.entry(at).flow());
+            held.reverse();
             held
         });
         for _ in 0..most {

@@ -37,7 +37,7 @@ pub use packetloom_table::states::{
 pub use self::config::{By, Config, WhenFull, connection_of};
 pub(crate) use self::config::{Remembered, describe_remembered};
 pub use self::cursor::{Cursor, Visit};
-pub use self::ends::{End, Ending};
+pub use self::ends::{End, Ending, in_order};
 pub use self::facts::{Facts, FactsKept, FlowEnds, FlowFacts, Selection};
 pub use self::flow_keys::{V4, V6, key_words};
 pub use self::name::{FlowName, Top};

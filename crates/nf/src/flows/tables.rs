@@ -5,10 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use packetloom_packet::key::join;
 use packetloom_packet::{FlowKey, Timestamp};
-use packetloom_table::regions;
-use packetloom_table::states::{
-    self, Counts, Entry, Key, PrefetchHint, Slot, StateAt, States, entry_bytes, header_words,
-};
+use packetloom_table::states::{self, Counts, Entry, Key, PrefetchHint, Slot, StateAt, States, header_words};
 
 use super::flow_keys::{V4, V6, flow_v4, flow_v6, vlan_of};
 use super::{By, Definition, End, FlowName, WhenFull};
@@ -258,14 +255,12 @@ impl Flows {
         self.v4.counts() + self.v6.counts()
     }
 
-    /// Takes over those of the flows that a device keeps which `is_there` says, with `words` words for each, entries as they lie in its memory,
-    /// and what its tables counted. Those for which there is no room, which `on_gone` is shown, count as evicted.
-    pub fn take_over<'a>(
+    /// Puts in flows that a device kept, of IPv4 and of IPv6, each in the place of what is here of it. Those for which there is no room, which
+    /// `on_gone` is shown, count as evicted.
+    pub fn put<'a>(
         &mut self,
-        [v4, v6]: [&'a [u64]; 2],
-        words: usize,
-        counts: Counts,
-        is_there: impl Fn(AnyEntry<'_>) -> bool,
+        v4: impl Iterator<Item = Entry<'a, V4>>,
+        v6: impl Iterator<Item = Entry<'a, V6>>,
         mut on_gone: impl FnMut(AnyEntry<'a>),
     ) {
         let mut gone = 0;
@@ -273,11 +268,14 @@ impl Flows {
             gone += 1;
             on_gone(entry);
         };
-        let v4 = regions::entries(v4, entry_bytes(V4, words) / 8);
-        self.v4.put_all(v4.filter(|&entry| is_there(AnyEntry::V4(entry))), |entry| take(AnyEntry::V4(entry)));
-        let v6 = regions::entries(v6, entry_bytes(V6, words) / 8);
-        self.v6.put_all(v6.filter(|&entry| is_there(AnyEntry::V6(entry))), |entry| take(AnyEntry::V6(entry)));
-        self.v4.add(Counts { evicted: counts.evicted + gone, ..counts });
+        self.v4.put_all(v4, |entry| take(AnyEntry::V4(entry)));
+        self.v6.put_all(v6, |entry| take(AnyEntry::V6(entry)));
+        self.add(Counts { evicted: gone, ..Counts::default() });
+    }
+
+    /// Adds what other tables counted.
+    pub fn add(&mut self, counts: Counts) {
+        self.v4.add(counts);
     }
 
     /// All that is held, dead or not, apart from these tables, with `words` words of functions for each: of IPv4 and of IPv6, in no order,
@@ -300,7 +298,7 @@ impl Flows {
     ) {
         let gone = restore(&mut self.v4, v4, words, |entry| on_gone(AnyEntry::V4(entry)))
             + restore(&mut self.v6, v6, words, |entry| on_gone(AnyEntry::V6(entry)));
-        self.v4.add(Counts { evicted: counts.evicted + gone, ..counts });
+        self.add(Counts { evicted: counts.evicted + gone, ..counts });
     }
 
     /// What a function keeps for each flow that it has seen a packet of.

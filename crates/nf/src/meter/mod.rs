@@ -47,8 +47,8 @@ pub use names::NameCounts;
 use names::{KnownNames, Names};
 
 use crate::flows::{
-    By, Definition, DeviceKernel, End, Exports, Facts, FactsKept, FlowFunction, FlowOracle, KernelSpec,
-    Parameters, StateAt, StateSpec, Tally, Text, WhenFull,
+    By, Definition, DeviceKernel, End, Exports, Facts, FactsKept, FlowFunction, FlowGroup, FlowOracle,
+    KernelSpec, Parameters, StateAt, StateSpec, Tally, Text, WhenFull,
 };
 use crate::summary::{self, NamedCounts};
 use crate::units::Span;
@@ -306,6 +306,7 @@ impl PerFlow for Meter {
         };
         Some(DeviceKernel::new(KernelSpec {
             state: Some(state),
+            flow_group: FlowGroup::Own,
             parameters: Parameters::of(&parameters),
             totals: Some(Tally::LAYOUT),
             more: vec![(MeterMore::LAYOUT, 1)],

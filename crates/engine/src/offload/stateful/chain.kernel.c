@@ -30,7 +30,7 @@
  *   the bits of notes that are its own, its words; of others NO_EXPORT. EXPORTERS: functions that export; EXPORT_WORDS: of an export;
  *   EXPORT_DETAILS: whether there are details of packets; EXPORTS, EXPORT_ENTRY: of a packet by each function at most, and words before an entry;
  * - RULES_BEFORE: lists whose rules were found before the first run, which begin answers: see acls.kernel.c;
- * - PARTITION_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS, SWEEP_PARAMETERS: what kernels take. Record, Ipv6Addresses and Answer are declared in Rust;
+ * - PARTITION_PARAMETERS, JUDGE_PARAMETERS, SETTLE_PARAMETERS, SWEEP_PARAMETERS, GATHER_PARAMETERS: what kernels take. Record, Ipv6Addresses and Answer are declared in Rust;
  * - RECORD_...: bits of a packet's last word; PARTITIONS, whether the text is that of the first step or of the second.
  */
 
@@ -173,6 +173,26 @@ KERNEL void sweep(SWEEP_PARAMETERS) {
 }
 
 #endif
+
+/*
+ * Brings together the entries that there are at so many places, each of so many words, from the first place that is said: one behind the other,
+ * in any order, and how many they are.
+ */
+KERNEL void gather(GATHER_PARAMETERS) {
+  for (u32 place = group_index() * GROUP + local_index(); place < places; place += group_count() * GROUP) {
+    GLOBAL const u64 *entry = entries + ((u64)first + place) * words;
+    if (!(entry[key_words - 1] & STATES_LIVE)) {
+      continue;
+    }
+    u32 at = add_global(found, 1);
+    if (at < places) {
+      GLOBAL u64 *to = gathered + (u64)at * words;
+      for (u32 i = 0; i < words; i++) {
+        to[i] = entry[i];
+      }
+    }
+  }
+}
 
 /* What each of so many numbers is a share of. */
 #define SHARE(count) (((count) + GROUP - 1) / GROUP)

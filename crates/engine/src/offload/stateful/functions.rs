@@ -131,6 +131,8 @@ struct Notes {
     answers: Vec<Answer>,
     first: Vec<u32>,
     found: Vec<Found>,
+    /// Packets with which functions have exported something.
+    exporting: Vec<u32>,
 }
 
 /// Memory for a batch.
@@ -272,8 +274,8 @@ impl Functions {
     }
 
     /// Begins with a copy, with no batch away: before answers are taken, it would have what packets did that may be judged again.
-    fn begin_copy(&mut self) -> Result<(), Error> {
-        let Some(snapshot) = &self.snapshot else { return self.snapshot() };
+    fn begin_copy(&mut self, crew: &Crew) -> Result<(), Error> {
+        let Some(snapshot) = &self.snapshot else { return self.snapshot(crew) };
         let (stateful, snapshot) = (Arc::clone(&self.stateful), snapshot.clone());
         let mut queue = self.device.queue()?;
         let spare = mem::take(&mut self.spare);
@@ -282,7 +284,7 @@ impl Functions {
         queue.wait_for(&last.queue)?;
         let read = move || {
             let begin = Instant::now();
-            stateful.state_in(&mut queue, &snapshot, spare).map(|state| (state, begin.elapsed()))
+            stateful.state_in(&mut queue, &snapshot, spare, None).map(|state| (state, begin.elapsed()))
         };
         match thread::Builder::new().name("state".into()).spawn(read) {
             Ok(thread) => {
@@ -291,7 +293,7 @@ impl Functions {
                     Some(Reading { thread: Some(thread), at: Instant::now(), gone: HashSet::new() });
             }
             // The system has no thread left.
-            Err(_) => self.snapshot()?,
+            Err(_) => self.snapshot(crew)?,
         }
         Ok(())
     }
@@ -399,9 +401,17 @@ struct Back<'a> {
 impl Notes {
     /// Writes what came back into a piece of a batch, and has access lists take note of what their rules decided.
     fn take(&mut self, batch: &mut Batch, mut back: Back<'_>, stateful: &Stateful, stages: &mut Pipeline) {
-        let Self { records, answers, first: of_list, found } = self;
+        let Self { records, answers, first: of_list, found, exporting } = self;
         answers.resize(batch.len(), Answer::default());
         back.answers.read(0, bytemuck::cast_slice_mut(answers));
+        exporting.clear();
+        if !stateful.exporters().is_empty() {
+            let packets = (0..).zip(&*answers).filter(|(_, answer)| stateful.has_exported(answer));
+            exporting.extend(packets.map(|(packet, _)| packet));
+        }
+        for exporter in stateful.exporters() {
+            stages.judged(exporter.function, batch);
+        }
         let mut is_rewritten = false;
         for (number, first) in back.first.iter_mut().enumerate() {
             // Packets are logged as a list sees them.
@@ -433,30 +443,30 @@ impl Notes {
     }
 }
 
-/// Tells functions what they have exported on a device, of packet after packet; which states that were.
+/// Tells functions what they have exported on a device, of packet after packet, after answers were taken; which states that were.
 fn export(
     stateful: &Stateful,
     pieces: &[Work],
-    memory: &mut Parts<Shared>,
+    notes: &[Notes],
+    exports: &mut Shared,
     pipeline: &mut Pipeline,
 ) -> Vec<StateId> {
     let mut gone = Vec::new();
     let stride = stateful.export_words();
-    let mut answers = Vec::new();
     let mut first = 0;
-    for Work { batch, .. } in pieces {
-        answers.resize(batch.len(), Answer::default());
-        memory.answers.read(first * size_of::<Answer>(), bytemuck::cast_slice_mut(&mut answers));
+    for (Work { batch, .. }, Notes { answers, exporting, .. }) in pieces.iter().zip(notes) {
         for (number, exporter) in stateful.exporters().iter().enumerate() {
-            pipeline.judged(exporter.function, batch);
-            for (packet, (answer, parsed)) in (first..).zip(answers.iter().zip(batch.parsed())) {
-                let is_v6 = matches!(parsed, Parsed::V6(_));
-                let read = |at: usize, words: &mut [u64]| {
-                    let at = (packet * stride + at) * size_of::<u64>();
-                    memory.exports.read(at, bytemuck::cast_slice_mut(words));
+            let function = exporter.function;
+            pipeline.go_by(function, batch.wall_offset());
+            for &packet in exporting {
+                let at = packet as usize;
+                let is_v6 = matches!(batch.parsed()[at], Parsed::V6(_));
+                let read = |word: usize, words: &mut [u64]| {
+                    let word = (first + at) * stride + word;
+                    exports.read(word * size_of::<u64>(), bytemuck::cast_slice_mut(words));
                 };
-                stateful.exported(number, answer, is_v6, read, |why, entry, state| {
-                    gone.extend(pipeline.exported(exporter.function, why, entry, state));
+                stateful.exported(number, &answers[at], is_v6, read, |why, entry, state| {
+                    gone.extend(pipeline.exported(function, why, entry, state));
                 });
             }
         }
@@ -492,7 +502,7 @@ impl Accelerator for Functions {
         self.take_copy()?;
         if self.sent == self.taken && self.is_copy_due() {
             let begin = Instant::now();
-            self.begin_copy()?;
+            self.begin_copy(crew)?;
             self.copies += 1;
             self.stopped += begin.elapsed();
         }
@@ -533,11 +543,6 @@ impl Accelerator for Functions {
         shares.device += count as u64;
         shares.copies += copies;
         shares.longest_copy = shares.longest_copy.max(longest_copy);
-        let mut gone = Vec::new();
-        if !stateful.exporters().is_empty() {
-            let mut first = stages[0].lock().unwrap_or_else(PoisonError::into_inner);
-            gone = export(&stateful, pieces, memory, &mut first);
-        }
         let answers = memory.answers.split(bytes(size_of::<Answer>()));
         let wide = memory.wide_answers.split(bytes(size_of::<Ipv6Addresses>()));
         let mut back: Vec<_> =
@@ -551,11 +556,14 @@ impl Accelerator for Functions {
             first.next();
         }
         drop(first);
-        let jobs = pieces.iter_mut().zip(notes).zip(back);
+        let jobs = pieces.iter_mut().zip(&mut *notes).zip(back);
         crew.each_with(stages, jobs.collect(), |stages, ((piece, notes), back)| {
             notes.take(&mut piece.batch, back, &stateful, stages);
             piece.take(stages);
         });
+        let mut first = stages[0].lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = export(&stateful, pieces, notes, &mut memory.exports, &mut first);
+        drop(first);
         self.note_gone(gone);
         self.taken += 1;
         self.freed = Instant::now();
@@ -594,14 +602,14 @@ impl Accelerator for Functions {
         self.stateful.change_rules(functions, changes)
     }
 
-    fn snapshot(&mut self) -> Result<(), Error> {
+    fn snapshot(&mut self, crew: &Crew) -> Result<(), Error> {
         // Better than none where the device fails now.
         if let Some(mut reading) = self.reading.take() {
             self.keep(&mut reading)?;
         }
         let start = Instant::now();
         let (stateful, spare) = (Arc::clone(&self.stateful), mem::take(&mut self.spare));
-        let state = stateful.state(&mut self.last().queue, spare)?;
+        let state = stateful.state(&mut self.last().queue, spare, crew)?;
         self.put_copy(state, Instant::now());
         self.copied = self.sent;
         self.copy_time = start.elapsed();

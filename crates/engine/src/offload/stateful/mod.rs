@@ -12,24 +12,24 @@ pub mod records;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::iter;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytemuck::{Pod, Zeroable};
 use packetloom_device::{
     Arguments, Buffer, Description, Device, Entry, Id, Kernel as Vouched, LaidOut, Layout as Layouts, Loaded,
-    Memory, Program, Queue, Shared,
+    Memory, Part as DevicePart, Program, Queue, Shared,
 };
 use packetloom_nf::flows::{
-    AnyEntry, By, Counts, Decision, Definition, DeviceKernel, End, Exported, Exports, FlowGroup, Flows,
-    LISTED, ListRecord, Text, V4, V6, WhenFull,
+    AnyEntry, By, Counts, Decision, Definition, DeviceKernel, End, Exported, Exports, FlowGroup, LISTED,
+    ListRecord, Text, V4, V6, WhenFull,
 };
 use packetloom_nf::meter::DETAIL_WORDS;
 use packetloom_nf::{Form, FunctionSpec};
 use packetloom_packet::{KeyBits, Verdict, protocol};
 use packetloom_table::regions::{self, Image, Regions};
-use packetloom_table::states::{entry_bytes, header_words};
+use packetloom_table::states::{self, entry_bytes, header_words};
 
 use self::acls::Acl;
 pub use self::acls::Decided;
@@ -37,6 +37,7 @@ pub(crate) use self::functions::{Functions, room};
 use self::records::{Answer, FIRST_NOTE, Ipv6Addresses, Needs, Record};
 use super::accelerator::late;
 use super::{Error, is_gpu};
+use crate::crew::Crew;
 use crate::layout::{Layout, Part, Parts};
 use crate::pipeline::StateId;
 use crate::state::Held;
@@ -247,6 +248,19 @@ packetloom_device::arguments! {
     }
 }
 
+packetloom_device::arguments! {
+    /// What `gather` takes.
+    struct GatherArguments as GATHER_PARAMETERS {
+        entries: read u64 [(first + places) * words],
+        first: u32,
+        places: u32,
+        words: u32,
+        key_words: u32,
+        gathered: write u64 [places * words],
+        found: write u32 [1],
+    }
+}
+
 /// Flows that are exported at a time by a sweep.
 const SWEPT: usize = 4096;
 
@@ -258,8 +272,26 @@ struct Sweep {
     found: Memory,
 }
 
+/// Brings entries together on the device, so that places without one are not copied.
+#[derive(Debug)]
+struct Gather {
+    kernel: Vouched<GatherArguments<'static>>,
+    way: Mutex<Way>,
+}
+
+/// Memory on the way from the device to this machine, for who copies at a time.
+#[derive(Debug)]
+struct Way {
+    gathered: Memory,
+    found: Memory,
+    here: Shared,
+    count: Shared,
+}
+
 /// Bytes of what a device keeps that are copied here at a time, and how long that may take before the device counts as one that hangs.
-const CHUNK: usize = 4 << 20;
+const CHUNK: usize = 16 << 20;
+/// Bytes of entries that one thread takes at a time.
+const PIECE: usize = 512 << 10;
 const READ_LIMIT: Duration = Duration::from_secs(60);
 /// Words of a list before its records, and of a record.
 const LIST_HEAD: usize = size_of::<ListHead>() / size_of::<u64>();
@@ -448,6 +480,7 @@ pub struct Stateful {
     exporters: Vec<Exporter>,
     /// Where any function exports.
     sweep: Option<Sweep>,
+    gather: Gather,
     room: u32,
     groups: u32,
 }
@@ -764,11 +797,14 @@ impl Stateful {
         let mut partitions = device.build(&partitions)?;
         let mut others = partitions.split_off(tables.len()).into_iter();
         let settle = if listing.is_empty() { None } else { others.next() };
-        let sweep = others.next().map(|kernel| -> Result<_, Error> {
+        let sweep = if exporters.is_empty() { None } else { others.next() };
+        let sweep = sweep.map(|kernel| -> Result<_, Error> {
             let exports = device.memory(SWEPT * export_words(&tables, &stages) * size_of::<u64>())?;
             Ok(Sweep { kernel: vouch(kernel)?, exports, found: device.zeros(size_of::<u32>())? })
         });
         let sweep = sweep.transpose()?;
+        let gather = others.next().map(|kernel| Gather::new(device, kernel, &tables)).transpose()?;
+        let gather = gather.unwrap_or_else(|| unreachable!("it is the last one of that program"));
         let partitions = partitions.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
         let judges = device.build(&judges)?.into_iter().map(vouch).collect::<Result<Vec<_>, Error>>()?;
         let mut judges = judges.into_iter();
@@ -799,6 +835,7 @@ impl Stateful {
             lists: Lists::new(device, listing, room, settle)?,
             exporters,
             sweep,
+            gather,
             room,
             groups: description.units * per_unit.max(1),
             steps,
@@ -839,6 +876,13 @@ impl Stateful {
     /// Functions that export.
     pub(super) fn exporters(&self) -> &[Exporter] {
         &self.exporters
+    }
+
+    /// Whether any of them has exported something with a packet, by its answer.
+    pub(super) fn has_exported(&self, answer: &Answer) -> bool {
+        let mut notes =
+            self.exporters.iter().flat_map(|exporter| (0..EXPORTS).map(|when| exporter.note + when));
+        notes.any(|note| answer.has_note(note))
     }
 
     /// What such a function has exported with a packet, by its answer: `read` is asked for so many words, from so many on of the packet's.
@@ -1194,8 +1238,8 @@ impl Stateful {
     ///
     /// # Errors
     /// Where the device fails.
-    pub fn state(&self, queue: &mut Queue, spare: State) -> Result<State, Error> {
-        self.state_in(queue, &self.kept(), spare)
+    pub(super) fn state(&self, queue: &mut Queue, spare: State, crew: &Crew) -> Result<State, Error> {
+        self.state_in(queue, &self.kept(), spare, Some(crew))
     }
 
     /// Exports the states of functions that export in entries that are dead at a time, with no batch away: of which function, and the rest as
@@ -1297,7 +1341,8 @@ impl Stateful {
         Ok(queue.copy(&kept.lists, &snapshot.lists)?)
     }
 
-    /// Copies a snapshot to this machine, or what there is, into the memory of a state that nobody needs any more.
+    /// Copies a snapshot to this machine, or what there is, into the memory of a state that nobody needs any more: by the threads of a crew, where
+    /// there is one.
     ///
     /// # Errors
     /// Where the device fails.
@@ -1306,27 +1351,26 @@ impl Stateful {
         queue: &mut Queue,
         snapshot: &Snapshot,
         spare: State,
+        crew: Option<&Crew>,
     ) -> Result<State, Error> {
-        let mut way = self.device.share(CHUNK)?;
-        let mut counted = Vec::with_capacity(self.counter_count);
-        read(queue, &snapshot.counted, &mut way, 1, |words| counted.extend_from_slice(words))?;
+        let Gather { kernel, way } = &self.gather;
+        let mut way = way.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = read(queue, &snapshot.counted, &mut way.here)?;
         let counts = counted[self.counts_at()..].as_chunks::<TABLE_COUNTS>().0;
         let tables = self.tables.iter().zip(&snapshot.entries);
         let spare =
             spare.definitions.into_iter().map(|kept| kept.entries).chain(iter::repeat_with(Default::default));
-        let definitions = tables.zip(counts).zip(spare).map(|(((tables, kept), &counts), mut entries)| {
-            entries.iter_mut().for_each(Vec::clear);
-            let versions = kept.iter().zip([V4, V6]).zip(tables.entry_words);
-            for (entries, ((memory, key_words), words)) in entries.iter_mut().zip(versions) {
-                read(queue, memory, &mut way, words, |places| {
-                    regions::live(places, key_words, words)
-                        .for_each(|entry| entries.extend_from_slice(entry));
-                })?;
-            }
+        let definitions = tables.zip(counts).zip(spare).map(|(((tables, kept), &counts), spare)| {
+            let ([v4, v6], [of_v4, of_v6], [spare_v4, spare_v6]) = (kept, tables.entry_words, spare);
+            let entries = [
+                way.gather(kernel, queue, v4, (V4, of_v4, self.groups), spare_v4, crew)?,
+                way.gather(kernel, queue, v6, (V6, of_v6, self.groups), spare_v6, crew)?,
+            ];
             let [created, expired, evicted, refused] = counts;
             Ok(Kept { entries, words: tables.words, counts: Counts { created, expired, evicted, refused } })
         });
         let definitions = definitions.collect::<Result<_, Error>>()?;
+        drop(way);
         let mut functions = vec![Vec::new(); self.functions()];
         for (index, kernel, _) in self.stages.iter().flat_map(|stage| &stage.functions) {
             let [first, indexed] = self.counters[*index];
@@ -1385,38 +1429,67 @@ pub struct State {
     pub(crate) gone: HashSet<StateId>,
 }
 
-/// Flows of a definition for which a device has no room: of IPv4 and IPv6 as [`Flows::save`] has them, with so many words of functions.
+/// Flows of a definition for which a device has no room: of IPv4 and IPv6 as [`Flows::save`](packetloom_nf::flows::Flows::save) has them, with so many words of functions.
 pub(crate) type Left = ([Vec<u64>; 2], usize);
 
 #[derive(Clone, Debug)]
 struct Kept {
-    /// As they lie in the device's memory, some places without one among them, perhaps.
-    entries: [Vec<u64>; 2],
+    /// Of IPv4 and IPv6, in pieces; each as it lies in the device's memory, some places without one among them, perhaps.
+    entries: [Vec<Vec<u64>>; 2],
     words: usize,
     counts: Counts,
 }
 
-impl State {
-    /// Puts those of the flows of a definition into tables of this machine that are there; shows those for which there is no room.
-    pub fn put_into<'a>(
-        &'a self,
-        definition: usize,
-        flows: &mut Flows,
-        is_there: impl Fn(AnyEntry<'_>) -> bool,
-        on_gone: impl FnMut(AnyEntry<'a>),
-    ) {
-        let Some(Kept { entries: [v4, v6], words, counts }) = self.definitions.get(definition) else {
-            return;
-        };
-        flows.take_over([v4, v6], *words, *counts, is_there, on_gone);
+/// Some of the flows of a definition that a device kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece<'a> {
+    memory: &'a [u64],
+    key_words: usize,
+    words: usize,
+    /// States of them that are no longer there.
+    pub(crate) gone: &'a HashSet<StateId>,
+}
+
+impl<'a> Piece<'a> {
+    /// They, where they are of IPv4 or of IPv6.
+    pub(crate) fn of<const W: usize>(self) -> impl Iterator<Item = states::Entry<'a, W>> {
+        let memory = if self.key_words == W { self.memory } else { &[] };
+        regions::entries(memory, entry_bytes(W, self.words) / 8)
     }
 
-    /// For each definition its flows apart from the device, as [`Flows::save`] has them, and what was counted.
+    /// They.
+    pub(crate) fn entries(self) -> impl Iterator<Item = AnyEntry<'a>> {
+        self.of::<V4>().map(AnyEntry::V4).chain(self.of::<V6>().map(AnyEntry::V6))
+    }
+}
+
+impl State {
+    /// How many definitions there are.
+    pub(crate) fn definitions(&self) -> usize {
+        self.definitions.len()
+    }
+
+    /// The flows of one of them, piece by piece.
+    pub(crate) fn pieces(&self, definition: usize) -> impl Iterator<Item = Piece<'_>> {
+        let kept = self.definitions.get(definition).into_iter();
+        kept.flat_map(move |Kept { entries, words, .. }| {
+            entries.iter().zip([V4, V6]).flat_map(move |(pieces, key_words)| {
+                pieces.iter().map(move |memory| Piece { memory, key_words, words: *words, gone: &self.gone })
+            })
+        })
+    }
+
+    /// For each definition what its tables counted.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = Counts> {
+        self.definitions.iter().map(|kept| kept.counts)
+    }
+
+    /// For each definition its flows apart from the device, as [`Flows::save`](packetloom_nf::flows::Flows::save) has them, and what was counted.
     pub fn saved(&self) -> impl Iterator<Item = ([Vec<u64>; 2], Counts)> {
         self.definitions.iter().map(|Kept { entries: [v4, v6], words, counts }| {
-            let v4 = regions::save::<V4>(v4, entry_bytes(V4, *words) / 8, *words);
-            let v6 = regions::save::<V6>(v6, entry_bytes(V6, *words) / 8, *words);
-            ([v4, v6], *counts)
+            let v4 = v4.iter().flat_map(|v4| regions::save::<V4>(v4, entry_bytes(V4, *words) / 8, *words));
+            let v6 = v6.iter().flat_map(|v6| regions::save::<V6>(v6, entry_bytes(V6, *words) / 8, *words));
+            ([v4.collect(), v6.collect()], *counts)
         })
     }
 }
@@ -1462,7 +1535,8 @@ impl Tables {
         }
         let gone = v4_gone.len() / (header_words(V4) + words) + v6_gone.len() / (header_words(V6) + words);
         let counts = Counts { evicted: held.counts.evicted + gone as u64, ..held.counts };
-        Ok((Kept { entries: [v4.entries, v6.entries], words, counts }, ([v4_gone, v6_gone], words)))
+        let entries = [vec![v4.entries], vec![v6.entries]];
+        Ok((Kept { entries, words, counts }, ([v4_gone, v6_gone], words)))
     }
 }
 
@@ -1498,28 +1572,92 @@ impl Lists {
     }
 }
 
-/// Copies all words of a device's memory to this machine, piece by piece, each a whole number of things of so many words: by memory that both
-/// share, as other threads use the device meanwhile, which drivers let wait for copies to memory that is not.
-fn read(
-    queue: &mut Queue,
-    from: &Memory,
-    way: &mut Shared,
-    words: usize,
-    mut take: impl FnMut(&[u64]),
-) -> Result<(), Error> {
-    let mut piece = vec![0u64; way.len() / 8 / words * words];
-    for at in (0..from.len()).step_by(piece.len() * 8) {
-        let bytes = (from.len() - at).min(piece.len() * 8);
-        queue.copy_out(from, at..at + bytes, way, 0)?;
-        let begin = Instant::now();
-        if !queue.finish_within(READ_LIMIT)? {
-            return Err(late(begin));
-        }
-        let piece = &mut piece[..bytes / 8];
-        way.read(0, bytemuck::cast_slice_mut(piece));
-        take(piece);
+impl Gather {
+    fn new(device: &Device, kernel: Loaded, tables: &[Tables]) -> Result<Self, Error> {
+        let largest = tables.iter().flat_map(|tables| &tables.entries).map(Memory::len).max();
+        let bytes = largest.unwrap_or(0).clamp(size_of::<u64>(), CHUNK);
+        let way = Way {
+            gathered: device.memory(bytes)?,
+            found: device.zeros(size_of::<u32>())?,
+            here: device.share(bytes)?,
+            count: device.share(size_of::<u32>())?,
+        };
+        Ok(Self { kernel: vouch(kernel)?, way: Mutex::new(way) })
     }
-    Ok(())
+}
+
+impl Way {
+    /// Copies the entries of a device's memory to this machine that there are, with keys of so many words and so many words each: in pieces, into
+    /// memory that is spare, by the threads of a crew, where there is one.
+    fn gather(
+        &mut self,
+        kernel: &Vouched<GatherArguments<'static>>,
+        queue: &mut Queue,
+        memory: &Memory,
+        (key_words, words, groups): (usize, usize, u32),
+        spare: Vec<Vec<u64>>,
+        crew: Option<&Crew>,
+    ) -> Result<Vec<Vec<u64>>, Error> {
+        let Self { gathered, found, here, count } = self;
+        let bytes = words * size_of::<u64>();
+        let (places, most) = (memory.len() / bytes, gathered.len() / bytes);
+        // Flows that were restored are in one piece.
+        let spare = spare.into_iter().filter(|piece| piece.capacity() * size_of::<u64>() <= 2 * PIECE);
+        let mut spare = spare.chain(iter::repeat_with(Vec::new));
+        let mut all = Vec::new();
+        for first in (0..places).step_by(most.max(1)) {
+            let arguments = GatherArguments {
+                entries: memory.into(),
+                first: first as u32,
+                places: (places - first).min(most) as u32,
+                words: words as u32,
+                key_words: key_words as u32,
+                gathered: (&*gathered).into(),
+                found: (&*found).into(),
+            };
+            queue.clear(found)?;
+            queue.launch(kernel, groups, &arguments)?;
+            queue.copy_out(found, 0..size_of::<u32>(), count, 0)?;
+            finish(queue)?;
+            let entries = (count.load(0) as usize).min(most);
+            queue.copy_out(gathered, 0..entries * bytes, here, 0)?;
+            finish(queue)?;
+            let each = (PIECE / bytes).max(1);
+            let parts = here.split((0..entries).step_by(each).map(|at| (entries - at).min(each) * bytes));
+            let mut pieces: Vec<_> = parts.zip(&mut spare).collect();
+            let take = |(part, piece): &mut (DevicePart<'_>, Vec<u64>)| {
+                piece.resize(part.len() / size_of::<u64>(), 0);
+                part.read(0, bytemuck::cast_slice_mut(piece));
+            };
+            match crew {
+                Some(crew) => crew.each(pieces.iter_mut().collect(), take),
+                None => pieces.iter_mut().for_each(take),
+            }
+            all.extend(pieces.into_iter().map(|(_, piece)| piece));
+        }
+        Ok(all)
+    }
+}
+
+/// Copies all words of a device's memory to this machine, some at a time: by memory that both share, as other threads use the device meanwhile, which
+/// drivers let wait for copies to memory that is not.
+fn read(queue: &mut Queue, from: &Memory, way: &mut Shared) -> Result<Vec<u64>, Error> {
+    let mut words = vec![0u64; from.len() / size_of::<u64>()];
+    let mut at = 0;
+    for piece in words.chunks_mut(way.len() / size_of::<u64>()) {
+        let piece: &mut [u8] = bytemuck::cast_slice_mut(piece);
+        queue.copy_out(from, at..at + piece.len(), way, 0)?;
+        finish(queue)?;
+        way.read(0, piece);
+        at += piece.len();
+    }
+    Ok(words)
+}
+
+/// Waits until all is done that is queued; the device failed where that takes too long.
+fn finish(queue: &mut Queue) -> Result<(), Error> {
+    let begin = Instant::now();
+    if queue.finish_within(READ_LIMIT)? { Ok(()) } else { Err(late(begin)) }
 }
 
 /// Vouches for a kernel of [`programs`].
@@ -1595,6 +1733,7 @@ fn programs(
         Judge::define(),
         Settle::define(),
         SweepArguments::define(),
+        GatherArguments::define(),
         number("KEY_PORTS", KeyBits::PORTS.0.into()),
         number("KEY_ICMP", KeyBits::ICMP.0.into()),
         number("KEY_TCP_FLAGS", KeyBits::TCP_FLAGS.0.into()),
@@ -1677,6 +1816,7 @@ fn programs(
         PARTITIONS.iter().take(tables.len()).map(|name| Entry::of::<PartitionArguments<'_>>(name));
     let partitions = partitions.chain((!listing.is_empty()).then_some(Entry::of::<Settle<'_>>("settle")));
     let partitions = partitions.chain((exporters > 0).then_some(Entry::of::<SweepArguments<'_>>("sweep")));
+    let partitions = partitions.chain([Entry::of::<GatherArguments<'_>>("gather")]);
     let judges = stages.iter().enumerate().flat_map(|(number, stage)| {
         let steps = if takes_elephants(shape, stage) { &STEPS[..] } else { &[] };
         [&JUDGES].into_iter().chain(steps).flatten().map(move |names| names[number])

@@ -17,6 +17,7 @@
 //!
 //! [`Accelerator`]: crate::offload::accelerator::Accelerator
 
+mod ends;
 mod moves;
 mod pieces;
 mod unit;
@@ -376,7 +377,10 @@ impl Runner {
         }
         self.finish_all(outlet)?;
         self.read();
-        (0..self.used).for_each(|unit| self.come_back(unit));
+        // Where it is not kept, it is over: see `end`.
+        if lifecycle.saves() {
+            (0..self.used).for_each(|unit| self.come_back(unit));
+        }
         Ok(true)
     }
 
@@ -523,7 +527,7 @@ impl Runner {
                 Ok(()) => of_unit.changed = changed,
                 Err(error) => {
                     // A device that works, but has no room for the rules, has what it keeps as of now.
-                    let _ = self.units[unit].read();
+                    let _ = self.units[unit].read(&self.crew);
                     self.fail(unit, &error);
                 }
             }
@@ -760,7 +764,7 @@ impl Runner {
     /// Copies what the devices keep, with no batch away.
     fn read(&mut self) {
         for unit in 0..self.used {
-            if let Err(error) = self.units[unit].read() {
+            if let Err(error) = self.units[unit].read(&self.crew) {
                 self.fail(unit, &error);
             }
         }
@@ -812,6 +816,9 @@ impl Runner {
 
     fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
         outlet.drain(self.main(), state.is_some())?;
+        let Self { units, used, stages, crew, .. } = &mut self;
+        let copies = units[..*used].iter_mut().filter_map(Unit::copy).map(|(copy, _)| copy);
+        ends::end(&copies.collect::<Vec<_>>(), stages, crew, outlet)?;
         Ok((WorkerReport { state, ..self.report() }, self.shares()))
     }
 

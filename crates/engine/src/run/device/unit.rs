@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use packetloom_device::Device;
 
+use crate::crew::Crew;
 use crate::offload::accelerator::Accelerator;
 use crate::offload::supervisor::Supervisor;
 use crate::offload::{Error, stateful};
@@ -43,8 +44,8 @@ impl Unit {
     }
 
     /// Copies what it keeps, with no batch away.
-    pub(super) fn read(&mut self) -> Result<(), Error> {
-        self.judge().map_or(Ok(()), |there| there.snapshot())
+    pub(super) fn read(&mut self, crew: &Crew) -> Result<(), Error> {
+        self.judge().map_or(Ok(()), |there| there.snapshot(crew))
     }
 
     /// The last copy of what it keeps, if it keeps something; and how old it is.
