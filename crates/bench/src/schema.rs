@@ -383,6 +383,7 @@ const STRINGS: &[Field] = &[
     ("bytes", Count, "Their bytes."),
     ("batch", Count, "Payloads of a call."),
     ("report", Text, "Which matches are reported: all, each, first or any."),
+    ("skip", IfAny(&Count), "Bytes at the beginning of each payload that are not looked at."),
     ("matches_per_kb", Number, "Matches of 1,000 bytes."),
     ("isa", Text, "The instruction set: avx512, avx2 or portable."),
     (

@@ -1630,7 +1630,7 @@ pub(crate) struct BenchStringsArgs {
     /// Percent of the payloads that have a pattern put into them; several with commas between
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', default_values = ["0", "35"])]
     pub(crate) matching: Vec<Percent>,
-    /// Payloads of pieces of patterns: without-last (byte), without-first, runs, or long-lists (the six bytes that most patterns have in common);
+    /// Payloads of pieces of patterns: without-last (byte), without-first, runs, or long-lists (the eight bytes that most patterns have in common);
     /// several with commas between
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_enum, conflicts_with = "matching")]
     pub(crate) attack: Vec<Attack>,
@@ -1640,8 +1640,8 @@ pub(crate) struct BenchStringsArgs {
     /// Which matches are reported: all, each pattern of a payload once, as nf = "strings" asks, or its first match, or any
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Reported::All)]
     pub(crate) report: Reported,
-    /// Do not look at so many bytes at the beginning of each payload, as of headers
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    /// Do not look at so many bytes at the beginning of each payload, as of headers; rates count them
+    #[arg(long, value_name = "BYTES", default_value_t = 0, conflicts_with = "device")]
     pub(crate) skip: usize,
     /// Compile with a sample of other such payloads, so that windows are chosen that are rare in them: auto, as a run does that has searched
     /// enough, sets of 1,000 patterns and more; always, also where WHEN is left out; or never. Of captures, every second payload is the sample

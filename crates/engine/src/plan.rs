@@ -31,7 +31,7 @@ impl Plan {
         let spread = chain.layout.spread(&chain.functions);
         let workers = if is_oracle || spread.is_none() { 1 } else { chain.settings.run.workers.get() };
         // Texts that functions keep beside the state of flows do not move from one worker to another.
-        let stays = workers > 1 && has_texts(&chain);
+        let stays = workers > 1 && keeps_aside(&chain);
         let stateful = match &chain.settings.run.device {
             Device::On(_) => stateful::offloadable(&chain.functions, &chain.layout),
             Device::Auto if !stays => stateful::offloadable(&chain.functions, &chain.layout),
@@ -119,13 +119,13 @@ impl Plan {
     }
 }
 
-/// Whether functions keep texts beside the state of flows.
-fn has_texts(chain: &Chain) -> bool {
-    let has_texts = |function: &Arc<dyn FunctionSpec>| match function.form() {
-        Form::PerFlow(function) => function.has_texts(),
+/// Whether functions keep more of flows than words in their entries.
+fn keeps_aside(chain: &Chain) -> bool {
+    let keeps_aside = |function: &Arc<dyn FunctionSpec>| match function.form() {
+        Form::PerFlow(function) => function.keeps_aside(),
         Form::Standalone(_) => false,
     };
-    chain.functions.iter().any(has_texts)
+    chain.functions.iter().any(keeps_aside)
 }
 
 /// How people call what packets are spread by.
@@ -140,8 +140,8 @@ impl Plan {
         let index = self.on_device();
         let function = self.chain.functions.get(index)?;
         let device = &self.chain.settings.run.device;
-        if *device == Device::Auto && self.workers > 1 && has_texts(&self.chain) {
-            return Some("what a function keeps of flows as text stays with its worker".into());
+        if *device == Device::Auto && self.workers > 1 && keeps_aside(&self.chain) {
+            return Some("what a function keeps of flows beside their entries stays with its worker".into());
         }
         if !device.is_placed() || *device == Device::Auto && self.stateful == 0 {
             return None;

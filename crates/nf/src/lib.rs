@@ -373,6 +373,11 @@ pub trait PerFlow: Send + Sync {
         false
     }
 
+    /// Whether it keeps more of flows than words in any way: that stays with its worker.
+    fn keeps_aside(&self) -> bool {
+        self.has_texts()
+    }
+
     /// What numbers in its state stand for, to be kept with that.
     fn legend(&self) -> serde_json::Value {
         serde_json::Value::Null

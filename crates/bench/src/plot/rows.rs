@@ -86,6 +86,7 @@ impl Kind {
                 "workload",
                 "patterns",
                 "report",
+                "skip",
                 "isa",
                 "sampled",
                 "batch",
@@ -235,6 +236,13 @@ fn words(key: &str, value: &Value) -> String {
         // How many packets were sent is another number each time.
         ("flood", Some(n)) => if n > 0.0 { "under a flood" } else { "" }.into(),
         ("packet_size", Some(n)) => format!("packets of {} bytes", number(n)),
+        ("skip", Some(n)) => {
+            if n > 0.0 {
+                format!("{} skipped", of("byte", n))
+            } else {
+                String::new()
+            }
+        }
         ("slice", Some(n)) => format!("slices of {} bytes", number(n)),
         ("block", Some(n)) => format!("blocks of {}", number(n)),
         ("keys_per_thread", Some(n)) => of("key", n) + " a thread",

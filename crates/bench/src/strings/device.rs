@@ -86,7 +86,7 @@ pub fn run(
             value["report"] = super::name_of(Report::All).into();
             value["matches_per_kb"] = json!(rounded(count as f64 * 1000.0 / payloads.bytes() as f64));
             value["isa"] = options.isa.name().into();
-            value["sampled"] = json!(options.sample.is_some());
+            value["sampled"] = json!(super::is_sampled(options));
             value["build_ms"] = milliseconds(build.wall());
             value["load_ms"] = milliseconds(load.wall());
             value["memory_mb"] = json!(rounded(image.memory() as f64 / 1e6));

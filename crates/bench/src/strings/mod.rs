@@ -121,7 +121,7 @@ pub fn run(options: &Options, stop: &Stop) -> Result<Vec<Value>, Error> {
             "skip": options.skip,
             "matches_per_kb": rounded(count as f64 * 1000.0 / payloads.bytes() as f64),
             "isa": options.isa.name(),
-            "sampled": options.sample.is_some(),
+            "sampled": is_sampled(options),
             "build_ms": milliseconds(build),
             "memory_mb": rounded(matcher.heap_bytes() as f64 / 1e6),
             "longest_list": matcher.longest_list(),
@@ -152,6 +152,11 @@ fn add_peer(
     value["peer_ratio"] = json!(rounded(quantile(&ratios, 0.5)));
     value["peer_ratio_min"] = json!(rounded(quantile(&ratios, 0.0)));
     value["peer_ratio_max"] = json!(rounded(quantile(&ratios, 1.0)));
+}
+
+/// Whether windows are chosen with a sample that has something in it.
+fn is_sampled(options: &Options) -> bool {
+    options.sample.as_ref().is_some_and(|sample| sample.bytes() > 0)
 }
 
 fn name_of(report: Report) -> &'static str {

@@ -30,14 +30,16 @@ pub enum Kind {
     WithoutFirst,
     /// Runs of one, two or four bytes of patterns, and whole patterns again and again.
     Runs,
-    /// The six bytes that most patterns have in common, whose lists of candidates are the longest, and patterns of up to six bytes without their
+    /// The eight bytes that most patterns have in common, whose lists of candidates are the longest, and patterns of up to six bytes without their
     /// last byte.
     LongLists,
 }
 
 /// Bytes of [`Kind::LongLists`], and how many such pieces there are.
-const UNIT: usize = 6;
+const UNIT: usize = 8;
 const UNITS: usize = 256;
+/// Bytes of short patterns at most.
+const SHORT: usize = 6;
 
 /// Payloads one behind the other.
 #[derive(Clone, Debug)]
@@ -123,7 +125,7 @@ fn units(patterns: &Patterns) -> Vec<&[u8]> {
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_unstable_by_key(|&(unit, count)| (Reverse(count), unit));
     let heads =
-        all().filter(|bytes| (2..=UNIT).contains(&bytes.len())).map(|bytes| &bytes[..bytes.len() - 1]);
+        all().filter(|bytes| (2..=SHORT).contains(&bytes.len())).map(|bytes| &bytes[..bytes.len() - 1]);
     counts.into_iter().take(UNITS).map(|(unit, _)| unit).chain(heads.take(UNITS)).collect()
 }
 

@@ -320,6 +320,8 @@ fn bench_strings(args: &BenchStringsArgs) -> Done {
             let half = |first| strings::Payloads::of(texts.iter().skip(first).step_by(2).copied());
             (of_captures, *payloads) = (Some(half(1)), half(0));
         }
+        let skipped = |(name, payloads): (String, strings::Payloads)| (name, payloads.with_skip(args.skip));
+        let workloads = workloads.into_iter().map(skipped).collect();
         let sample = is_sampled.then(|| {
             of_captures.unwrap_or_else(|| {
                 let kind = strings::Kind::Text { matching: 0 };
@@ -404,7 +406,7 @@ fn string_workloads(
     stop: &packetloom_io::input::Stop,
 ) -> Result<Vec<(String, strings::Payloads)>, Failure> {
     if !captures.is_empty() {
-        return Ok(vec![("captures".into(), strings::payloads_of(captures, stop)?.with_skip(args.skip))]);
+        return Ok(vec![("captures".into(), strings::payloads_of(captures, stop)?)]);
     }
     let kinds: Vec<_> = match &args.attack[..] {
         [] => {
@@ -431,7 +433,7 @@ fn string_workloads(
         };
         for (kind_name, kind) in &kinds {
             let payloads = strings::Payloads::new(patterns, *size, *kind, args.bytes.get(), PAYLOAD_SEED);
-            workloads.push((format!("{size_name} {kind_name}"), payloads.with_skip(args.skip)));
+            workloads.push((format!("{size_name} {kind_name}"), payloads));
         }
     }
     Ok(workloads)

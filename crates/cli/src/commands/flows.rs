@@ -21,7 +21,9 @@ const BATCH: usize = 1024;
 
 /// Refuses captures that cannot be read twice, for an option that has them read so.
 pub(super) fn check_twice(option: &str, captures: &[PathBuf]) -> Done {
-    let is_file = |path: &&PathBuf| !is_standard(path) && fs::metadata(path).is_ok_and(|data| data.is_file());
+    // What is not there is told by whoever opens it.
+    let is_file =
+        |path: &&PathBuf| !is_standard(path) && fs::metadata(path).map_or(true, |data| data.is_file());
     match captures.iter().find(|path| !is_file(path)) {
         Some(path) => Err(Failure::Usage(format!(
             "{option} with -r {}; expected a file, which can be read twice",

@@ -144,11 +144,13 @@ pub struct StateRouter {
     spent: Duration,
     dearer: Duration,
     window: Window,
-    /// Whether packets came in large batches and left little time, as far as is known.
+    /// Whether packets came in large batches and would leave the cores little time, as far as is known; how long they have not.
     is_worth: bool,
+    idle: Duration,
     trial: Option<Trial>,
-    /// Whether the next move is back after a trial.
+    /// Whether the next move is back after a trial, or is made for another reason than what packets cost.
     returns: bool,
+    is_forced: bool,
 }
 
 /// Batches that were judged one after the other.
@@ -181,7 +183,14 @@ impl StateRouter {
         }
         let Window { packets, batches, time, busy } = mem::take(&mut self.window);
         self.spent += time;
-        self.is_worth = packets >= batches * LEAST as u64 && busy * 2 >= time;
+        // What the device saves is no reason to leave it.
+        let of_cores = self.costs[0];
+        let need = match self.is_there && of_cores.batches > 0 {
+            true => busy.max(Duration::from_nanos((of_cores.nanos * packets as f64) as u64)),
+            false => busy,
+        };
+        self.is_worth = packets >= batches * LEAST as u64 && need * 2 >= time;
+        self.idle = if self.is_worth { Duration::ZERO } else { self.idle + time };
         let here = usize::from(self.is_there);
         let elsewhere = self.costs[1 - here];
         let mut dearer = Duration::ZERO;
@@ -220,7 +229,7 @@ impl StateRouter {
             self.returns = !is_better && (self.is_there || self.is_worth);
             return self.returns;
         }
-        let is_idle = self.is_there && !self.is_worth;
+        let is_idle = self.is_there && (moves + LOSS) * PART <= self.idle;
         is_idle || self.is_worth && (self.dearer > moves || (moves + LOSS) * PART <= self.spent)
     }
 
@@ -234,8 +243,15 @@ impl StateRouter {
         self.took[usize::from(is_there)] = took;
         self.is_there = is_there;
         (self.spent, self.dearer) = (Duration::ZERO, Duration::ZERO);
-        self.window = Window::default();
-        self.trial = (!mem::take(&mut self.returns)).then(Trial::default);
+        (self.window, self.idle) = (Window::default(), Duration::ZERO);
+        let is_known = mem::take(&mut self.returns) | mem::take(&mut self.is_forced);
+        self.trial = (!is_known).then(Trial::default);
+    }
+
+    /// State is about to move for another reason, or could not: that is no trial, and nothing to return from.
+    pub fn forced(&mut self) {
+        (self.is_forced, self.returns, self.trial) = (true, false, None);
+        (self.spent, self.dearer) = (Duration::ZERO, Duration::ZERO);
     }
 
     /// Forgets what packets cost: another chain judges them.
@@ -446,6 +462,53 @@ mod tests {
                 assert!(total < 1.05 * least, "{there} {each}: {total} {here} {device}, {moves} moves");
                 assert!(moves > 0 && moves < 100, "{there} {each}: {moves}");
                 assert!(each == 2_000 || there > 9.0 || total < 0.95 * here, "{there} {each}: {total}");
+            }
+        }
+    }
+
+    /// A minute of packets from interfaces, in milliseconds: how many come in each, what one costs the cores and the device in nanoseconds, and what a
+    /// move takes, after which those are judged that came meanwhile. How often state moved.
+    fn simulate_live(come: impl Fn(u64) -> u64, costs: [f64; 2], move_takes: u64) -> u64 {
+        let (mut router, mut moves, mut waiting, mut at) = (StateRouter::default(), 0, 0, 0);
+        while at < 60_000 {
+            waiting += come(at);
+            let cost = costs[usize::from(router.is_there())];
+            let judged = waiting.min((1e6 / cost) as u64);
+            waiting -= judged;
+            let busy = Duration::from_nanos((judged as f64 * cost) as u64);
+            let whole = Duration::from_millis(1);
+            router.judged(judged, judged.div_ceil(1_000), whole, whole.saturating_sub(busy));
+            at += 1;
+            if router.is_to_move(100_000) {
+                router.moved(!router.is_there(), Duration::from_millis(move_takes));
+                moves += 1;
+                waiting += (at..at + move_takes).map(&come).sum::<u64>();
+                at += move_takes;
+            }
+        }
+        moves
+    }
+
+    /// Whatever the load is, moves take a part of the time only.
+    #[test]
+    fn state_does_not_move_to_and_fro_where_packets_come_as_they_like() {
+        for percent in [5, 20, 40, 49, 51, 55, 70, 80, 90, 99] {
+            let steady = move |_: u64| percent * 1_000;
+            // Bursts with pauses, of a few milliseconds and of seconds.
+            let pauses = move |at: u64| if at % 20 < 4 { 0 } else { percent * 1_000 };
+            let seconds = move |at: u64| if at % 3_000 < 1_500 { 0 } else { percent * 1_000 };
+            for there in [1.0, 3.0, 6.0, 9.0, 12.0, 30.0] {
+                for takes in [1, 5, 100, 300] {
+                    let costs = [10.0, there];
+                    let all = [
+                        simulate_live(steady, costs, takes),
+                        simulate_live(pauses, costs, takes),
+                        simulate_live(seconds, costs, takes),
+                    ];
+                    // A sixteenth of the minute at most, and seldom.
+                    let most = (60_000 / 16 / takes).min(130);
+                    assert!(all.iter().all(|&moves| moves <= most), "{percent} % {there} {takes}: {all:?}");
+                }
             }
         }
     }

@@ -102,8 +102,9 @@ pub struct Io<'a> {
     pub life: LifecycleOptions<'a>,
 }
 
-/// Flows that [`Outputs::matched_flows`] and [`Outputs::passed_flows`] collect, each: about 1 GB of them.
-pub const MAX_COLLECTED_FLOWS: usize = 1 << 24;
+/// Flows that [`Outputs::matched_flows`] and [`Outputs::passed_flows`] collect, each: some 700 MB of them, and half as much again while
+/// room for them grows. What a table of a power of two holds.
+pub const MAX_COLLECTED_FLOWS: usize = (1 << 24) / 8 * 7;
 
 /// Where the results of a run go. No file appears under its name before [`Outputs::publish`] or [`Outputs::appear`].
 #[derive(Debug, Default)]

@@ -293,6 +293,11 @@ impl PerFlow for Domains {
         Some(Definition { by: By::FiveTuple, timeout, max_flows, when_full: WhenFull::EvictOldest })
     }
 
+    /// Streams, and names that are being searched for.
+    fn keeps_aside(&self) -> bool {
+        true
+    }
+
     fn hears_ends(&self) -> bool {
         true
     }

@@ -74,6 +74,8 @@ pub(crate) struct Functions {
     freed: Instant,
     /// Batches that were sent before the last copy.
     copied: u64,
+    /// The same before the last one that was begun while packets came; 0 for none.
+    begun: u64,
     /// The last copy of what it keeps, or what it began with, with when that was; and how long it took. The one before, whose memory the next one
     /// gets: to free that takes tens of milliseconds, and so does new memory.
     copy: Option<(State, Instant)>,
@@ -196,6 +198,7 @@ impl Functions {
             sent: 0,
             taken: 0,
             copied: 0,
+            begun: 0,
             freed: Instant::now(),
             copy: None,
             spare: State::default(),
@@ -237,7 +240,7 @@ impl Functions {
 
     /// Whether the oldest batch that is away was sent right after a copy. Before the first batch there is nothing to copy.
     fn is_after_copy(&self) -> bool {
-        self.taken == self.copied && self.copied > 0
+        self.taken == self.begun && self.begun > 0
     }
 
     /// Takes the copy that was being read, if it is here.
@@ -503,6 +506,7 @@ impl Accelerator for Functions {
         if self.sent == self.taken && self.is_copy_due() {
             let begin = Instant::now();
             self.begin_copy(crew)?;
+            self.begun = self.sent;
             self.copies += 1;
             self.stopped += begin.elapsed();
         }

@@ -64,6 +64,7 @@ pub(super) fn run(
     let restored = lifecycle.restored().unwrap_or_default();
     let mut runner = Runner::new(lifecycle.plan(), devices, intake, outlet)?;
     runner.moves.every = lifecycle.move_every();
+    runner.moves.has_restored = !restored.is_empty();
     if let Some((_, error)) = runner.begin(lifecycle.plan(), restored, !runner.is_auto).pop() {
         return Err(error.into());
     }
@@ -138,6 +139,8 @@ struct Runner {
     /// Whether it looks at parsed batches, and whether they are parsed here in any case: where somebody needs keys here.
     parses_before: bool,
     parses: bool,
+    /// Whether flows of packets that pass are collected.
+    takes_flows: bool,
     /// Packets of the run before which rules change.
     changes: Vec<u64>,
     /// What each thread of the crew judges by, or takes note of what the device found: all but the first keep no state.
@@ -181,6 +184,7 @@ impl Runner {
             functions: 0,
             parses_before: false,
             parses: false,
+            takes_flows: outlet.outputs.passed_flows.is_some(),
             changes: Vec::new(),
             stages: stages(plan, &crew, room),
             crew,
@@ -236,7 +240,8 @@ impl Runner {
         self.functions = plan.on_device();
         self.parses_before = plan.offloaded() == 0;
         let (there, here) = functions.split_at(self.functions);
-        self.parses = !here.is_empty() || there.iter().any(|function| function.hands_out());
+        self.parses =
+            self.takes_flows || !here.is_empty() || there.iter().any(|function| function.hands_out());
         self.changes = functions.iter().flat_map(|function| function.changes_at()).collect();
     }
 

@@ -20,6 +20,8 @@ pub(super) struct Moves {
     pub(super) every: Option<u64>,
     /// Packets of the run when that was done the last time.
     last: u64,
+    /// Whether there were flows before the first packet.
+    pub(super) has_restored: bool,
     /// When and at how many packets and batches was looked last.
     seen: (Instant, u64, u64),
     /// Since when packets wait for a move.
@@ -29,7 +31,8 @@ pub(super) struct Moves {
 impl Moves {
     pub(super) fn new(received: u64) -> Self {
         let router = StateRouter::default();
-        Self { router, every: None, last: received, seen: (Instant::now(), received, 0), since: None }
+        let seen = (Instant::now(), received, 0);
+        Self { router, every: None, last: received, has_restored: false, seen, since: None }
     }
 
     /// Packets of the run after which state moves, where that is said.
@@ -62,7 +65,8 @@ impl Moves {
 /// Flows that a device may have of a chain, of the first definitions, which are there, at most.
 fn flows(chain: &Chain, functions: usize) -> u64 {
     let definitions = &chain.layout.definitions[..stateful::definitions(&chain.layout, functions)];
-    definitions.iter().map(|used| used.definition.max_flows as u64).sum()
+    // Of each IP version so many.
+    definitions.iter().map(|used| 2 * used.definition.max_flows as u64).sum()
 }
 
 impl Runner {
@@ -71,22 +75,27 @@ impl Runner {
         self.is_auto && self.plan.stateful() == 0
     }
 
-    /// Whether state moves between devices and cores.
+    /// Whether state moves between devices and cores, or stays with all cores since there is nothing for devices.
     pub(super) fn has_moves(&self) -> bool {
-        self.is_auto && self.plan.stateful() > 0
+        self.is_auto && (self.plan.stateful() > 0 || self.plan.on_device() == 0)
     }
 
     /// Flows whose state moves, at most: each began with a packet.
     fn flows(&self, intake: &Intake<'_>) -> u64 {
         let definitions = stateful::definitions(&self.plan.chain().layout, self.functions) as u64;
-        flows(self.plan.chain(), self.functions).min(definitions * intake.received)
+        let most = flows(self.plan.chain(), self.functions);
+        if self.moves.has_restored { most } else { most.min(definitions * intake.received) }
     }
 
     /// Whether the cores are to go on with the flows of the devices: since none has them, or since that is better.
     pub(super) fn leaves_devices(&mut self, intake: &Intake<'_>, rested: Duration) -> bool {
         self.moves.observe(intake, rested);
+        if !self.units().any(|unit| unit.judge().is_some()) {
+            self.moves.router.forced();
+            return true;
+        }
         let flows = self.flows(intake);
-        !self.units().any(|unit| unit.judge().is_some()) || self.moves.is_due(intake, flows)
+        self.moves.is_due(intake, flows)
     }
 
     /// Has all cores judge packets, as without a device, until devices are to go on with the flows, or there is another chain; what all of them
@@ -108,7 +117,7 @@ impl Runner {
         }
         let begin = self.leave_devices(intake)?;
         intake.rules_until = None;
-        let until = self.moves.until();
+        let until = self.moves.until().filter(|_| self.plan.on_device() > 0);
         let mut is_over = |intake: &mut Intake<'_>, lifecycle: &mut Lifecycle<'_, '_>| {
             if let Some(since) = self.moves.since.take() {
                 self.moved(false, since, intake);
@@ -137,7 +146,14 @@ impl Runner {
                 self.stages = pipelines.into_iter().map(Mutex::new).collect();
                 lifecycle::Runner::swap(self, &plan, swap)?;
             }
-            Left::Flows(handover, None) => self.go_on_there(handover, intake),
+            Left::Flows(handover, None) => {
+                if !self.plan.is_same(lifecycle.plan()) {
+                    // Rules have changed since it was decided: what is loaded has others.
+                    self.set_plan(lifecycle.plan());
+                    let _ = self.load(false);
+                }
+                self.go_on_there(handover, intake);
+            }
         }
         Ok(None)
     }
@@ -174,8 +190,9 @@ impl Runner {
         (0..self.used).for_each(|unit| self.go_there(unit, &mut state));
         self.main().restore(&state);
         self.moves.last = intake.received;
-        if self.units().any(|unit| unit.is_there) {
-            self.moved(true, since, intake);
+        match self.units().any(|unit| unit.is_there) {
+            true => self.moved(true, since, intake),
+            false => self.moves.router.forced(),
         }
     }
 
