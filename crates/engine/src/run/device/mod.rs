@@ -61,11 +61,13 @@ pub(super) fn run(
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
 ) -> Result<(WorkerReport, Shares), Error> {
-    let restored = lifecycle.restored().unwrap_or_default();
+    let restored = lifecycle.restored();
     let mut runner = Runner::new(lifecycle.plan(), devices, intake, outlet)?;
     runner.moves.every = lifecycle.move_every();
-    runner.moves.has_restored = !restored.is_empty();
-    if let Some((_, error)) = runner.begin(lifecycle.plan(), restored, !runner.is_auto).pop() {
+    runner.moves.has_restored = restored.is_some();
+    if let Some((_, error)) =
+        runner.begin(lifecycle.plan(), restored.unwrap_or_default(), !runner.is_auto).pop()
+    {
         return Err(error.into());
     }
     loop {

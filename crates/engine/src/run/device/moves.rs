@@ -190,7 +190,8 @@ impl Runner {
         (0..self.used).for_each(|unit| self.go_there(unit, &mut state));
         self.main().restore(&state);
         self.moves.last = intake.received;
-        match self.units().any(|unit| unit.is_there) {
+        let is_there = self.units().any(|unit| unit.is_there);
+        match is_there {
             true => self.moved(true, since, intake),
             false => self.moves.router.forced(),
         }
