@@ -67,6 +67,16 @@ fn each_fault_is_seen_once() {
     faults.fail(Call::Allocation, 0);
     assert_eq!(device.share(9).err(), Some(Error::OutOfMemory { bytes: 9 }));
 
+    // Of this thread alone.
+    faults.fail_here(Call::Allocation, 1);
+    std::thread::scope(|scope| {
+        let other = || (0..3).all(|_| device.memory(4).is_ok());
+        assert!(scope.spawn(other).join().expect("it ends"));
+    });
+    assert!(device.memory(4).is_ok());
+    assert_eq!(device.memory(4).err(), Some(Error::OutOfMemory { bytes: 4 }));
+    assert!(device.memory(4).is_ok());
+
     // What fails is not done, and the queue goes on.
     faults.fail(Call::Launch, 0);
     faults.fail(Call::Launch, 2);

@@ -311,7 +311,7 @@ fn rules_change_where_flows_are() {
                     away.wait(Duration::from_millis(100));
                     if moment.take_if(|moment| read >= *moment).is_some() {
                         thread::sleep(UNTIL_COPY);
-                        faults.fail(Call::Launch, 0);
+                        faults.fail_here(Call::Launch, 0);
                     }
                 };
                 let devices = vec![device.with_faults(&faults)];
@@ -350,7 +350,7 @@ fn devices_fail_and_come_back() {
                     if moments.last().is_some_and(|&moment| read >= moment) {
                         moments.pop();
                         thread::sleep(UNTIL_COPY);
-                        faults.fail(Call::Launch, launch);
+                        faults.fail_here(Call::Launch, launch);
                     }
                 };
                 let device = device.with_faults(&faults);
