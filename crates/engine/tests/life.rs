@@ -993,10 +993,20 @@ fn a_device_may_fail_while_state_is_handed_on() {
         run(counter, capture, on(&device.with_faults(&faults), &settings));
         faults.counts(call).calls
     };
-    let fails = |call, after, reloads: &[(u64, String)]| {
+    // Of calls that come when so many packets were read.
+    let fails_behind = |read: Option<u64>, call, after, reloads: &[(u64, String)]| {
         let faults = Faults::new();
-        faults.fail(call, after);
-        let how = How { reloads: reloads.to_vec(), ..on(&device.with_faults(&faults), &settings) };
+        let mut first = read;
+        if first.is_none() {
+            faults.fail(call, after);
+        }
+        let each = |packets: u64| {
+            if first.take_if(|first| packets > *first).is_some() {
+                faults.fail(call, after);
+            }
+        };
+        let device = device.with_faults(&faults);
+        let how = How { reloads: reloads.to_vec(), each: Some(Box::new(each)), ..on(&device, &settings) };
         let (results, outcome, notices) = all_results(counter, &capture, how);
         let shares = outcome.shares.expect("a device was used");
         assert_eq!((shares.faults, faults.counts(call).faults), (1, 1), "{call:?} {after}");
@@ -1006,6 +1016,7 @@ fn a_device_may_fail_while_state_is_handed_on() {
         assert!(notices[1..].iter().all(|said| said == "host is back") && notices.len() <= 2, "{notices:?}");
         (results, outcome.state.expect("it is saved"), shares.device, notices)
     };
+    let fails = |call, after, reloads: &[(u64, String)]| fails_behind(None, call, after, reloads);
     let oracle = |reloads: &[(u64, String)]| {
         run(counter, &capture, How { settings: ORACLE, reloads: reloads.to_vec(), ..How::default() })
     };
@@ -1020,8 +1031,7 @@ fn a_device_may_fail_while_state_is_handed_on() {
     assert!(found == expected && judged >= 8_000, "{judged}");
     assert_eq!(difference(&state, &expected_state), None);
     // The first batch of the next chain fails: what it began with is known.
-    let launches = calls(&talk(8_000, 7), Call::Launch);
-    let (found, state, judged, _) = fails(Call::Launch, launches, &reloads);
+    let (found, state, judged, _) = fails_behind(Some(8_000), Call::Launch, 0, &reloads);
     assert!(found == expected && judged >= 8_000, "{judged}");
     assert_eq!(difference(&state, &expected_state), None);
     // The same with a file.
