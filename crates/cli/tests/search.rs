@@ -549,7 +549,8 @@ fn a_set_takes_the_place_of_another_between_two_packets() {
         // One for each stream and string, before the reload and after it.
         let numbers: Vec<_> = one.0.iter().map(number).collect();
         let sides = [numbers.iter().any(|&at| at <= 1500), numbers.iter().any(|&at| at > 1500)];
-        assert_eq!(sides, [true; 2], "{keys} {numbers:?} {:?}", one.2);
+        // Flows that matched before are dropped for good.
+        assert_eq!(sides, [true, !keys.contains("drop")], "{keys} {numbers:?} {:?}", one.2);
         assert!(one == several && one == oracle, "{keys}");
     }
 }
