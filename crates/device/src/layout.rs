@@ -24,16 +24,23 @@ impl Device {
         }
         source += "KERNEL void measure(GLOBAL u64 *out) {\n";
         let mut expected = Vec::new();
-        for &Layout { name, size, fields, .. } in &layouts {
-            let mut say = |what: String, is: usize| {
-                source += &format!("  out[{}] = {what};\n", expected.len());
+        for (number, &Layout { name, size, fields, .. }) in layouts.iter().enumerate() {
+            // NVRTC has no offsetof.
+            let it = format!("of_{number}");
+            source += &format!("  PRIVATE {name} {it};\n");
+            let mut say = |what: String, value: &str, is: usize| {
+                source += &format!("  out[{}] = {value};\n", expected.len());
                 expected.push((what, is as u64));
             };
-            say(format!("sizeof({name})"), size);
+            let size_of = format!("sizeof({name})");
+            say(size_of.clone(), &size_of, size);
             for Field { name: field, at, of, .. } in fields {
-                say(format!("__builtin_offsetof({name}, {field})"), *at);
+                let bytes = "(PRIVATE const char *)";
+                let value = format!("(u64)({bytes}&{it}.{field} - {bytes}&{it})");
+                say(format!("offsetof({name}, {field})"), &value, *at);
                 // Also of those that are no structs, as numbers have the same names in both.
-                say(format!("sizeof({})", of.name), of.size);
+                let size_of = format!("sizeof({})", of.name);
+                say(size_of.clone(), &size_of, of.size);
             }
         }
         source += "}\n";
