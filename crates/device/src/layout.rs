@@ -27,7 +27,9 @@ impl Device {
         for (number, &Layout { name, size, fields, .. }) in layouts.iter().enumerate() {
             // NVRTC has no offsetof.
             let it = format!("of_{number}");
-            source += &format!("  PRIVATE {name} {it};\n");
+            if !fields.is_empty() {
+                source += &format!("  PRIVATE {name} {it};\n");
+            }
             let mut say = |what: String, value: &str, is: usize| {
                 source += &format!("  out[{}] = {value};\n", expected.len());
                 expected.push((what, is as u64));
