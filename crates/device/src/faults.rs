@@ -12,7 +12,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
 
 use crate::backend::{Backend, Handle, SharedMemory, Value};
 use crate::{Description, Error, Program};
@@ -80,8 +79,6 @@ struct Kind {
     counts: Counts,
     /// Which calls are to fail, as they are counted.
     planned: BTreeSet<u64>,
-    /// Threads of which a call is to fail, after so many more of theirs.
-    of_threads: Vec<(ThreadId, u64)>,
     chance: f64,
 }
 
@@ -96,11 +93,6 @@ impl Faults {
         let mut state = self.lock();
         let kind = &mut state.kinds[call as usize];
         kind.planned.insert(kind.counts.calls.saturating_add(after));
-    }
-
-    /// The same of the calls of this thread alone: what others do at the same time does not matter.
-    pub fn fail_here(&self, call: Call, after: u64) {
-        self.lock().kinds[call as usize].of_threads.push((thread::current().id(), after));
     }
 
     /// Makes calls fail at random from now on; the same calls in the same order after the same `seed`.
@@ -195,7 +187,7 @@ impl State {
         let number = kind.counts.calls;
         kind.counts.calls += 1;
         // Each is drawn and taken, so that one fault does not move the others.
-        let planned = kind.planned.remove(&number) | kind.is_planned_here();
+        let planned = kind.planned.remove(&number);
         let drawn = draw(&mut self.random) < kind.chance;
         let fault = if self.gone {
             GONE
@@ -206,24 +198,6 @@ impl State {
         };
         kind.counts.faults += 1;
         Err(fault)
-    }
-}
-
-impl Kind {
-    /// Whether a call of this thread is to fail, which it counts.
-    fn is_planned_here(&mut self) -> bool {
-        let here = thread::current().id();
-        let mut is_planned = false;
-        self.of_threads.retain_mut(|(thread, after)| {
-            if *thread != here {
-                return true;
-            }
-            let is_over = *after == 0;
-            is_planned |= is_over;
-            *after = after.saturating_sub(1);
-            !is_over
-        });
-        is_planned
     }
 }
 
