@@ -37,7 +37,8 @@ impl Plan {
             Device::Auto if !stays => stateful::offloadable(&chain.functions, &chain.layout),
             _ => 0,
         };
-        let is_placed = stateful == 0 && chain.settings.run.device.is_placed();
+        let stays = stays && chain.settings.run.device == Device::Auto;
+        let is_placed = stateful == 0 && !stays && chain.settings.run.device.is_placed();
         let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
         let offloaded = first.take(MAX_ACLS).count();
         let chain = Arc::new(chain);
@@ -90,12 +91,20 @@ impl Plan {
         Arc::ptr_eq(&self.chain, &other.chain)
     }
 
-    /// Threads that share what is done here for a device: one, unless it has the whole chain, and its rules stay.
+    /// Threads that share what is done here for a device: one, unless no function here keeps state for flows, and no rules change.
     pub(crate) fn feeders(&self) -> usize {
         let functions = &self.chain.functions;
-        let is_whole = self.on_device() == functions.len();
+        let mut here = functions[self.on_device()..].iter();
+        let keeps_nothing = here.all(|function| matches!(function.form(), Form::Standalone(_)));
         let stays = functions.iter().all(|function| function.changes_at().is_empty());
-        if is_whole && stays { self.chain.settings.run.workers.get() } else { 1 }
+        if keeps_nothing && stays { self.chain.settings.run.workers.get() } else { 1 }
+    }
+
+    /// With [`auto`](Device::Auto), whether a run as a whole moves between a device and all cores: where flows are on the device, and where the cores have
+    /// more threads for it than feed the device, so that times of single batches say nothing. Otherwise it is chosen for each batch.
+    pub fn moves(&self) -> bool {
+        let has_more_threads = self.on_device() > 0 && self.feeders() < self.workers;
+        self.chain.settings.run.device == Device::Auto && (self.stateful > 0 || has_more_threads)
     }
 
     /// What packets have in common that meet the same one of several devices; none where devices need no flows, or no way to spread packets suits
@@ -213,7 +222,7 @@ impl Plan {
         }
         if *device == Device::Auto {
             text += "; cores where they are better, or where there is no GPU";
-            text += if self.stateful > 0 { "; flows move between both" } else { "" };
+            text += if self.moves() { "; flows move between both" } else { "" };
         }
         text
     }
@@ -263,8 +272,7 @@ impl fmt::Display for Plan {
         writeln!(f, "device    {}", self.placement())?;
         let per_flow = !self.chain.layout.definitions.is_empty();
         let asked = settings.run.workers.get();
-        let moves = settings.run.device == Device::Auto && self.stateful > 0;
-        let feeds = self.on_device() > 0 && !moves;
+        let feeds = self.on_device() > 0 && !self.moves();
         let spread = match (self.workers, per_flow) {
             _ if feeds && self.feeders() > 1 => format!(
                 "{} workers feed the device and take what comes back: results as of a loop over packets",
@@ -301,7 +309,7 @@ impl fmt::Display for Plan {
             ),
         };
         write!(f, "workers   {spread}")?;
-        if moves {
+        if self.moves() {
             write!(f, "; on the GPU {} to feed it, results as of a loop over packets", self.feeders())?;
         }
         Ok(())

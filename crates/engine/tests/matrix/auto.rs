@@ -5,12 +5,14 @@ use super::*;
 /// One by 5-tuple.
 const COUNTERS: &str = "[[chain]]\nnf = \"counter\"\n";
 
-/// All kinds for one worker, and those for several that share no tables but for totals; next to each what it becomes in a reload.
+/// All kinds for one worker, and those for several that share no tables but for totals, or that feed a device by one thread; next to each what it
+/// becomes in a reload.
 fn kinds() -> Vec<(String, String, usize)> {
     let one = all_kinds().into_iter().map(|(chain, next, _)| (chain, next, 1));
     let several = several::kinds().into_iter().map(|(chain, next, _)| (chain, next, WORKERS));
     let shared = (format!("{SMALL}{COUNTER}{COUNTERS}"), format!("{SMALL}{COUNTER}{ACL}{COUNTERS}"), WORKERS);
-    one.chain(several).chain([shared]).collect()
+    let without_state = (format!("{ACL}{LOGGING}{CORES_METER}"), format!("{ACL}{CORES_METER}"), WORKERS);
+    one.chain(several).chain([shared, without_state]).collect()
 }
 
 fn settings_for(workers: usize) -> String {
@@ -22,13 +24,13 @@ fn moving<'a>(device: &Device, settings: &'a str, every: u64) -> How<'a> {
 }
 
 /// Every packet was judged once, here or there; and flows moved as often as was asked for, if there are any.
-fn check_moves(shares: Option<Shares>, packets: u64, every: u64, is_stateful: bool) {
+fn check_moves(shares: Option<Shares>, packets: u64, every: u64, has_moves: bool) {
     let shares = shares.expect("a device was used");
     assert_eq!((shares.device + shares.here, shares.faults), (packets, 0));
     // Whether there are more packets is not always known when it is time for a move.
-    let moves = if is_stateful { (packets - 1) / every..=packets / every } else { 0..=0 };
+    let moves = if has_moves { (packets - 1) / every..=packets / every } else { 0..=0 };
     assert!(moves.contains(&shares.moves), "every {every}: {shares:?}");
-    if is_stateful && packets > every {
+    if has_moves && packets > every {
         assert!(shares.device > 0 && shares.here > 0, "{shares:?}");
     }
 }
@@ -42,7 +44,7 @@ fn flows_move() {
             let capture = capture_of(packets, 30 + number as u64);
             let expected = oracle(&chain, &capture);
             let settings = settings_for(workers);
-            let is_stateful = plan(&chain, &settings).stateful() > 0;
+            let has_moves = plan(&chain, &settings).moves();
             let many = if device.description().lanes > 1 { 331 } else { 97 };
             for (every, is_stream) in
                 [(many, false), (packets / 3, false), (1_000, true), (u64::MAX / 2, false)]
@@ -52,7 +54,7 @@ fn flows_move() {
                 assert_eq!(found.summary, expected.summary, "{every} {settings}\n{chain}");
                 assert!(found == expected, "{every} {settings}: other records, log or packets\n{chain}");
                 assert_eq!(notices, [] as [&str; 0]);
-                check_moves(shares, packets, every, is_stateful);
+                check_moves(shares, packets, every, has_moves);
             }
             let how = How { move_every: None, ..moving(&device, &settings, 1) };
             let (found, shares, _) = results(&chain, &capture, how);

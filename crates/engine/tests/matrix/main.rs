@@ -26,6 +26,7 @@ const LOGGING: &str =
 const UNCOUNTED: &str = "[[chain]]\nnf = \"acl\"\nrules = \"more\"\ncounters = false\n";
 const COUNTER: &str = "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n";
 const LIMITER: &str = "[[chain]]\nnf = \"limiter\"\nrate = \"80kbit/s\"\nburst = \"1500B\"\n";
+const SAMPLE: &str = "[[chain]]\nnf = \"sample\"\ninterval = 3\n";
 const CONNTRACK: &str = "[[chain]]\nnf = \"conntrack\"\nloose = true\n";
 const METER: &str = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"900ms\"\nactive_timeout = \"5s\"\noutput = \"flows\"\nmax_flows = 4000\n";
 /// One that is on cores, since VLANs are part of its flows.
@@ -110,6 +111,9 @@ fn whatever_the_batches() {
         format!("{ACL}{METER}"),
         format!("{LOGGING}{ACL}"),
         format!("{ACL}{UNCOUNTED}{LOGGING}{UNCOUNTED}{ACL}"),
+        // What comes behind a device keeps no state: by all threads.
+        format!("{ACL}{UNCOUNTED}{UNCOUNTED}{UNCOUNTED}{LOGGING}"),
+        format!("{SMALL}{COUNTER}{SAMPLE}{LOGGING}"),
     ];
     let more = more.into_iter().map(|chain| (chain, WORKERS));
     let chains = all_kinds().into_iter().map(|(chain, _, workers)| (chain, workers)).chain(more);

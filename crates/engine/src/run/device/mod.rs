@@ -619,8 +619,7 @@ impl Runner {
 
     /// Takes the flows of a batch as it came, for functions here that come after the devices'.
     fn extract_keys(&mut self, pieces: &Pieces) {
-        if !self.is_whole() {
-            // There is one piece.
+        if !self.is_whole() && !self.has_pieces() {
             self.main().extract_keys(&pieces.works[0].batch);
         }
     }
@@ -641,15 +640,29 @@ impl Runner {
     fn judge_here(&mut self, pieces: &mut [Work]) -> Result<(), Error> {
         let functions = self.functions;
         self.shares.here += pieces.iter().map(|work| work.batch.len() as u64).sum::<u64>();
-        let judge = |stages: &mut Pipeline, work: &mut Work| {
+        let at_once = self.plan.offloaded() > 0 && self.has_pieces();
+        self.each_piece(at_once, pieces, |stages, work| {
             stages.extract_keys(&work.batch);
             stages.process(0..functions, &mut work.batch, None)?;
             // Functions behind them have other tables. The next share, or what takes these tables to a device, may come before those.
             stages.leave();
+            Ok(())
+        })
+    }
+
+    /// Has functions here do something with each piece, and takes what came of it: all threads at once, or this one by what keeps the state.
+    fn each_piece(
+        &mut self,
+        at_once: bool,
+        pieces: &mut [Work],
+        judge: impl Fn(&mut Pipeline, &mut Work) -> Result<(), Error> + Sync,
+    ) -> Result<(), Error> {
+        let judge = |stages: &mut Pipeline, work: &mut Work| {
+            judge(stages, work)?;
             work.take(stages);
             Ok(())
         };
-        if self.plan.offloaded() == 0 || !self.has_pieces() {
+        if !at_once {
             let main = self.main();
             return pieces.iter_mut().try_for_each(|work| judge(main, work));
         }
@@ -677,10 +690,16 @@ impl Runner {
 
     /// The functions that are not the device's, and all that comes after.
     fn deliver(&mut self, mut pieces: Pieces, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        let functions = self.functions;
+        let (mut functions, all) = (self.functions, self.plan.chain().functions.len());
+        if self.has_pieces() && functions < all {
+            // They keep no state.
+            self.each_piece(true, pieces.used(), |stages, work| {
+                stages.process(functions..all, &mut work.batch, None)
+            })?;
+            functions = all;
+        }
         for work in pieces.used() {
-            let main = self.main();
-            main.process(functions..main.len(), &mut work.batch, work.expiry)?;
+            self.main().process(functions..all, &mut work.batch, work.expiry)?;
             if let Some(expiry) = work.expiry {
                 self.sweep(expiry);
             }
@@ -934,8 +953,7 @@ impl lifecycle::Runner for Runner {
             stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &before);
         }
         // Where packets come meanwhile, they are judged here until the device has taken the chain.
-        let moves = self.is_auto && plan.stateful() > 0;
-        let waits = !self.goes_on && !moves;
+        let waits = !self.goes_on && !plan.moves();
         for (unit, error) in self.begin(plan, state, waits) {
             self.fail(unit, &error);
         }

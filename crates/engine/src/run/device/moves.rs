@@ -1,4 +1,5 @@
-//! State of flows that moves between the devices and this machine's cores, with `auto`.
+//! State of flows that moves between the devices and this machine's cores, with `auto`; and runs that move, since more threads judge them on cores than
+//! feed devices.
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::{Runner, stages};
 use crate::offload::pace::StateRouter;
-use crate::offload::stateful;
 use crate::pipeline::{Before, WorkerReport};
 use crate::run::lifecycle::{self, Lifecycle};
 use crate::run::workers::{self, Handover, Left, Stay};
@@ -62,28 +62,27 @@ impl Moves {
     }
 }
 
-/// Flows that a device may have of a chain, of the first definitions, which are there, at most.
-fn flows(chain: &Chain, functions: usize) -> u64 {
-    let definitions = &chain.layout.definitions[..stateful::definitions(&chain.layout, functions)];
+/// Flows that a chain may have, at most.
+fn flows(chain: &Chain) -> u64 {
     // Of each IP version so many.
-    definitions.iter().map(|used| 2 * used.definition.max_flows as u64).sum()
+    chain.layout.definitions.iter().map(|used| 2 * used.definition.max_flows as u64).sum()
 }
 
 impl Runner {
     /// Whether it is decided for each batch whether devices judge it.
     pub(super) fn has_choice(&self) -> bool {
-        self.is_auto && self.plan.stateful() == 0
+        self.is_auto && !self.plan.moves()
     }
 
     /// Whether state moves between devices and cores, or stays with all cores since there is nothing for devices.
     pub(super) fn has_moves(&self) -> bool {
-        self.is_auto && (self.plan.stateful() > 0 || self.plan.on_device() == 0)
+        self.plan.moves() || self.is_auto && self.plan.on_device() == 0
     }
 
     /// Flows whose state moves, at most: each began with a packet.
     fn flows(&self, intake: &Intake<'_>) -> u64 {
-        let definitions = stateful::definitions(&self.plan.chain().layout, self.functions) as u64;
-        let most = flows(self.plan.chain(), self.functions);
+        let chain = self.plan.chain();
+        let (definitions, most) = (chain.layout.definitions.len() as u64, flows(chain));
         if self.moves.has_restored { most } else { most.min(definitions * intake.received) }
     }
 
