@@ -14,18 +14,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef unsigned int u32;
@@ -39,6 +33,9 @@ extern const u32 host_group, host_lanes;
 /* Of the sanitiser: bytes that nobody may touch, and their end. */
 void __asan_poison_memory_region(const volatile void *from, size_t bytes);
 void __asan_unpoison_memory_region(const volatile void *from, size_t bytes);
+/* Of the sanitiser, too: before stacks are switched, and behind that. */
+void __sanitizer_start_switch_fiber(void **kept, const void *to, size_t bytes);
+void __sanitizer_finish_switch_fiber(void *kept, const void **from, size_t *bytes);
 
 enum { MAP = 1, UNMAP = 2, LAUNCH = 3, WORDS = 256 };
 
@@ -49,6 +46,8 @@ enum { MAP = 1, UNMAP = 2, LAUNCH = 3, WORDS = 256 };
  * more of what is wrong with accesses to its own part, the first page of that.
  */
 #define GUARD ((size_t)1 << 26)
+/* Bytes of an item's stack. */
+#define STACK ((size_t)1 << 23)
 
 static void stop(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
@@ -58,7 +57,7 @@ static void stop(const char *format, ...) {
   vfprintf(stderr, format, arguments);
   va_end(arguments);
   fputc('\n', stderr);
-  /* Without what is done at exit: other threads still run. */
+  /* Without what is done at exit: this may be anywhere. */
   fflush(stderr);
   _exit(1);
 }
@@ -91,18 +90,87 @@ static struct {
   u64 values[WORDS];
 } job;
 
-static __thread u32 item;
-static __thread u32 group;
+/*
+ * Items are fibers: each has a stack of its own, and goes on until it has to wait for others; then the next one does. So a meeting of
+ * all costs some switches of stacks, and one that cannot be is noticed at once.
+ */
+enum { ITEMS = 32 };
+
+static struct {
+  /* Where it goes on, with what it needs for that on its stack. */
+  void *at;
+  /* Its stack, as the sanitiser is told, and what that keeps for it. */
+  const void *stack;
+  size_t bytes;
+  void *kept;
+} items[ITEMS];
+
+/* The item that runs, and its group. */
+static u32 item, group;
 
 u32 group_index(void) { return group; }
 u32 group_count(void) { return (u32)job.groups; }
 u32 local_index(void) { return item; }
 u32 local_count(void) { return host_group; }
 
+static u32 lane(void) { return item % host_lanes; }
+
+/* Keeps where this stack is, and goes on where another one was left. */
+void switch_stacks(void **from, void *to);
+
+#if defined(__x86_64__)
+__asm__(".text\n"
+        ".type switch_stacks, @function\n"
+        "switch_stacks:\n"
+        "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+        "  movq %rsp, (%rdi)\n"
+        "  movq %rsi, %rsp\n"
+        "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+        "  ret\n"
+        ".size switch_stacks, .-switch_stacks\n");
+/* Words on the stack of one that was left, and that of them where it goes on. Behind a call, the stack is 8 bytes off a multiple of 16. */
+enum { LEFT = 8, GOES_ON = 6 };
+#elif defined(__aarch64__)
+__asm__(".text\n"
+        ".type switch_stacks, %function\n"
+        "switch_stacks:\n"
+        "  sub sp, sp, #160\n"
+        "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
+        "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+        "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+        "  mov x2, sp\n  str x2, [x0]\n  mov sp, x1\n"
+        "  ldp x19, x20, [sp]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n  ldp x25, x26, [sp, #48]\n"
+        "  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+        "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+        "  add sp, sp, #160\n"
+        "  ret\n"
+        ".size switch_stacks, .-switch_stacks\n");
+enum { LEFT = 20, GOES_ON = 11 };
+#else
+#error "stacks cannot be switched on this processor"
+#endif
+
+/* The item that ran before this one. */
+static u32 last;
+
+/* To be called first on a stack that was switched to. */
+static void arrived_on(u32 own) {
+  __sanitizer_finish_switch_fiber(items[own].kept, &items[last].stack, &items[last].bytes);
+}
+
+/* Has an item go on, and comes back when another one has this one go on. */
+static void go_on_with(u32 other) {
+  u32 own = item;
+  void *to = items[other].at;
+  last = own;
+  item = other;
+  __sanitizer_start_switch_fiber(&items[own].kept, items[other].stack, items[other].bytes);
+  switch_stacks(&items[own].at, to);
+  arrived_on(own);
+}
+
 /* What items wait for each other at; the kinds are bits. */
 enum { AT_START = 1, AT_BARRIER = 2, AT_BALLOT = 4, AT_END = 8 };
-
-enum { ITEMS = 32 };
 
 /* Where so many items meet. */
 typedef struct {
@@ -111,39 +179,24 @@ typedef struct {
   u32 kinds, votes, arrived, phase;
   /* What all said together; two, since an item may still read the one while others already come for the other. */
   u32 result[2];
-  u32 sleeping;
 } Place;
 
-/*
- * The group's, and those of its sets of lanes. Where lanes are a group they meet at the group's, and it is noticed when some of them are at
- * another kind of meeting than others; otherwise those who do not meet wait until the launch's time is over.
- */
+/* The group's, and those of its sets of lanes; where lanes are a group they meet at the group's. */
 static Place of_group, of_lanes[ITEMS];
-/* How many more times to sleep at once, since others want the cores. */
-static u32 crowded;
-
-static u32 lane(void) { return item % host_lanes; }
+/* How often an item came to some place. */
+static u64 arrivals;
+/* From an item to the next one that goes on: forwards and backwards, in turns, so that who sees too early what others write does so here, too. */
+static u32 step = 1;
 
 static Place *lanes_place(void) { return host_lanes == host_group ? &of_group : &of_lanes[item / host_lanes]; }
 
-static u64 nanoseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (u64)now.tv_sec * 1000000000 + (u64)now.tv_nsec;
-}
-
-/*
- * Waits until all items of the place are here; returns the votes of all.
- *
- * There are more items than cores. On a quiet machine it is best to let others have the core and look again: 5 µs for 4 items
- * on 2 cores, where to sleep and be woken takes 40. But with 4 busy programs beside, those take it for 3 ms; to sleep is 200 µs.
- * So whoever does not get its core back soon makes all sleep for a while. Between launches everyone sleeps.
- */
+/* Waits until all items of the place are here; returns the votes of all. */
 static u32 arrive(Place *at, u32 kind, u32 vote) {
-  u32 now = __atomic_load_n(&at->phase, __ATOMIC_SEQ_CST);
-  __atomic_fetch_or(&at->kinds, kind, __ATOMIC_SEQ_CST);
-  if (vote) __atomic_fetch_or(&at->votes, vote, __ATOMIC_SEQ_CST);
-  if (__atomic_add_fetch(&at->arrived, 1, __ATOMIC_SEQ_CST) == at->items) {
+  u32 now = at->phase;
+  at->kinds |= kind;
+  at->votes |= vote;
+  ++arrivals;
+  if (++at->arrived == at->items) {
     u32 kinds = at->kinds;
     if (kinds != kind) {
       stop("items of group %u do not meet: some %s%s%s", group, kinds & AT_BARRIER ? "wait at a barrier, " : "",
@@ -151,22 +204,15 @@ static u32 arrive(Place *at, u32 kind, u32 vote) {
     }
     at->result[now & 1] = at->votes;
     at->kinds = at->votes = at->arrived = 0;
-    if (__atomic_load_n(&crowded, __ATOMIC_RELAXED) > 0) __atomic_fetch_sub(&crowded, 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&at->phase, now + 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&at->sleeping, __ATOMIC_SEQ_CST) > 0) {
-      syscall(SYS_futex, &at->phase, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-    }
-  } else {
-    for (u32 tries = 0; __atomic_load_n(&at->phase, __ATOMIC_SEQ_CST) == now; ++tries) {
-      if (tries < 1000 && __atomic_load_n(&crowded, __ATOMIC_RELAXED) == 0) {
-        u64 before = nanoseconds();
-        sched_yield();
-        if (nanoseconds() - before > 200000) __atomic_store_n(&crowded, 200, __ATOMIC_RELAXED);
-      } else {
-        __atomic_fetch_add(&at->sleeping, 1, __ATOMIC_SEQ_CST);
-        syscall(SYS_futex, &at->phase, FUTEX_WAIT_PRIVATE, now, NULL, NULL, 0);
-        __atomic_fetch_sub(&at->sleeping, 1, __ATOMIC_SEQ_CST);
-      }
+    at->phase = now + 1;
+    step = host_group - step;
+    return at->result[now & 1];
+  }
+  while (at->phase == now) {
+    u64 before = arrivals;
+    go_on_with((item + step) % host_group);
+    if (at->phase == now && arrivals == before) {
+      stop("items of group %u do not meet: all wait, at different places", group);
     }
   }
   return at->result[now & 1];
@@ -181,15 +227,15 @@ u32 ballot(int p) { return arrive(lanes_place(), AT_BALLOT, p ? 1u << lane() : 0
 u32 lanes_read(u32 x, u32 from) {
   /* Two, as the results are; each item knows which by the phase that it is in. */
   static u32 said[2][ITEMS];
-  u32 now = __atomic_load_n(&lanes_place()->phase, __ATOMIC_SEQ_CST) & 1;
-  __atomic_store_n(&said[now][item], x, __ATOMIC_RELAXED);
+  u32 now = lanes_place()->phase & 1;
+  said[now][item] = x;
   arrive(lanes_place(), AT_BALLOT, 0);
-  return __atomic_load_n(&said[now][item - lane() + from], __ATOMIC_RELAXED);
+  return said[now][item - lane() + from];
 }
 
 static void run_groups(void) {
   arrive(&of_group, AT_START, 0);
-  /* The last barrier of the job keeps it from being changed before all are done with it. */
+  /* The last meeting of the job keeps it from being changed before all are done with it. */
   u64 groups = job.groups;
   for (u64 number = 0; number < groups; ++number) {
     group = (u32)number;
@@ -198,10 +244,20 @@ static void run_groups(void) {
   }
 }
 
-static void *work(void *number) {
-  item = (u32)(uintptr_t)number;
+static void begin(void) {
+  arrived_on(item);
   for (;;) run_groups();
-  return NULL;
+}
+
+/* Gives an item a stack, with a page below that nobody may touch. */
+static void make_stack(u32 number) {
+  char *room = mmap(NULL, PAGE + STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED || mprotect(room, PAGE, PROT_NONE) != 0) stop("no room for a stack: %s", strerror(errno));
+  uintptr_t *top = (uintptr_t *)(room + PAGE + STACK) - LEFT;
+  top[GOES_ON] = (uintptr_t)begin;
+  items[number].at = top;
+  items[number].stack = room + PAGE;
+  items[number].bytes = STACK;
 }
 
 static size_t pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
@@ -241,11 +297,7 @@ static void limit(u64 milliseconds) {
 int main(void) {
   of_group.items = host_group;
   for (u32 set = 0; set < ITEMS; ++set) of_lanes[set].items = host_lanes;
-  for (u32 number = 1; number < host_group; ++number) {
-    pthread_t thread;
-    int error = pthread_create(&thread, NULL, work, (void *)(uintptr_t)number);
-    if (error != 0) stop("cannot start a thread: %s", strerror(error));
-  }
+  for (u32 number = 1; number < host_group; ++number) make_stack(number);
   u64 length = strlen(host_signature);
   say(&length, sizeof length);
   say(host_signature, length);
@@ -270,6 +322,6 @@ int main(void) {
     }
     say(&answer, sizeof answer);
   }
-  /* Without what is done at exit: the other threads wait for work. */
+  /* Without what is done at exit: nothing is to be looked for, or given back. */
   _exit(0);
 }

@@ -147,7 +147,7 @@ FUNCTION u32 shift_right(u32 x, u32 n) { return __funnelshift_rc(x, 0, n); }
 #endif
 #define sync_lanes() __syncwarp()
 
-#else /* The host's compiler: a work item is a thread, and all items of a group run in step. */
+#else /* The host's compiler: a work item goes on until it meets others, and all items of a group run in step unless it is said. */
 
 typedef unsigned char u8;
 typedef unsigned short u16;

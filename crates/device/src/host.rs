@@ -42,7 +42,6 @@ const FLAGS: &[&str] = &[
     "-fno-omit-frame-pointer",
     "-fno-pie",
     "-no-pie",
-    "-pthread",
     "-Wall",
     "-Wshadow",
     "-Werror",

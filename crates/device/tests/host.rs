@@ -175,6 +175,36 @@ fn items_that_do_not_meet_are_caught() {
     assert!(why.contains("some wait at a barrier, wait at a ballot"), "{why}");
 }
 
+/// Items take turns in both directions, so that one sees too early, and another one too late, what others write.
+#[test]
+fn a_barrier_that_is_missing_shows() {
+    let device = host();
+    let source = "
+        KERNEL void miss(GLOBAL u32 *words, GLOBAL u32 *seen, u32 meets) {
+          u32 i = local_index();
+          for (u32 round = 0; round < 2; round++) {
+            barrier_group();
+            words[i] = round + 1;
+            if (meets) barrier_group();
+            seen[(2 * round + 0) * GROUP + i] = words[(i + 1) % GROUP] == round + 1;
+            seen[(2 * round + 1) * GROUP + i] = words[(i + GROUP - 1) % GROUP] == round + 1;
+            if (meets) barrier_group();
+          }
+        }";
+    let entry = Entry { name: "miss", parameters: &[Memory, Memory, U32] };
+    let kernels = device.build(&program(source, 8, &[entry])).expect("compiles");
+    let mut queue = device.queue().expect("a queue");
+    for meets in [0, 1] {
+        let (words, seen) = (device.share(8 * 4).expect("memory"), device.share(32 * 4).expect("memory"));
+        let arguments = [(&words).into(), (&seen).into(), Argument::U32(meets)];
+        launch(&mut queue, &kernels[0], 1, &arguments).expect("runs");
+        for way in 0..4 {
+            let seen = (0..8).filter(|item| seen.load((way * 8 + item) * 4) == 1).count();
+            assert_eq!(seen == 8, meets == 1, "way {way}: {seen} of 8 items have seen it");
+        }
+    }
+}
+
 #[test]
 fn a_device_lives_on_after_a_failure() {
     let device = host();
@@ -376,6 +406,18 @@ fn a_group_has_several_sets_of_lanes() {
         }
     }
     let device = Device::host(2, Cache::none()).expect("a C compiler with sanitisers");
+    let source_of_two = "KERNEL void part(GLOBAL u32 *out) { if (local_index() < 2) out[0] = ballot(1); else barrier_group(); }";
+    let part = [Entry { name: "part", parameters: &[Memory] }];
+    let kernels = device.build(&program(source_of_two, 4, &part)).expect("compiles");
+    let out = device.share(4).expect("memory");
+    let mut queue = device.queue().expect("a queue");
+    let error =
+        launch(&mut queue, &kernels[0], 1, &[(&out).into()]).expect_err("some wait, others have ended");
+    assert!(error.to_string().contains("some wait at a barrier, have ended"), "{error}");
+    let source_of_one = "KERNEL void part(GLOBAL u32 *out) { if (local_index() == 0) out[0] = ballot(1); else barrier_group(); }";
+    let kernels = device.build(&program(source_of_one, 4, &part)).expect("compiles");
+    let error = launch(&mut queue, &kernels[0], 1, &[(&out).into()]).expect_err("each waits for others");
+    assert!(error.to_string().contains("all wait, at different places"), "{error}");
     let error = device.build(&program(source, 3, &entries)).expect_err("a lane is alone");
     assert!(error.to_string().contains("whole sets of lanes"), "{error}");
     for lanes in [0, 3, 64] {

@@ -91,7 +91,7 @@ impl Target {
             Id::OpenCl(_) if lanes > 1 => (lanes, group.min(512), 2, 2 * units),
             // Cores: a group has nobody to wait for.
             Id::OpenCl(_) => (1, 1, 1, 4 * units),
-            // Lanes are threads there: few are enough to meet each other.
+            // One core runs all of them: few are enough to meet each other.
             Id::Host => (lanes.min(4), lanes.min(4), 1, 2),
         };
         // The driver keeps 1 KB for each group.
