@@ -96,7 +96,9 @@ impl Plan {
             }));
         }
         if self.searched() > 0 {
-            return Some(Arc::new(move |device| Ok(Box::new(Strings::new(device, &chain.functions[..count])?))));
+            return Some(Arc::new(move |device| {
+                Ok(Box::new(Strings::new(device, &chain.functions[..count])?))
+            }));
         }
         // Where rules change, one kernel for any rules serves them all.
         let specialise = !chain.functions.iter().any(|function| function.has_changing_rules());
