@@ -160,7 +160,7 @@ fn however_much_is_found() {
     for device in devices() {
         let is_host = device.description().id == packetloom_device::Id::Host;
         let all: &[(u64, usize)] =
-            if is_host { &[(400, 100)] } else { &[(400, 100), (3_000, 400), (20_000, 400)] };
+            if is_host { &[(400, 100)] } else { &[(400, 100), (3_000, 400), (20_000, 1_400)] };
         for &(packets, len) in all {
             let mut below = Below(packets);
             // The matches of a packet are many; and some packets have none.
@@ -195,11 +195,11 @@ fn sets_become_others() {
         let mut below = Below(77);
         for workers in [1, WORKERS] {
             let chains = [
-                format!("{ACL}{planted}"),
-                format!("{planted}action = \"drop\"\n"),
+                format!("{ACL}{planted}log = \"log\"\n"),
+                format!("{planted}action = \"drop\"\nlog = \"log\"\n"),
                 signatures.to_owned(),
                 format!("{signatures}within = \"stream\"\n"),
-                format!("{LOGGING}{planted}"),
+                format!("{LOGGING}{planted}match = \"any\"\n"),
             ];
             let mut at = [(); 4].map(|()| below.next(packets));
             at.sort_unstable();
