@@ -132,6 +132,51 @@ fn whatever_is_searched() {
     }
 }
 
+/// Any search with anything before and behind it, for any number of workers.
+#[test]
+fn random_chains_with_searches() {
+    let one_of = |below: &mut Below, from: &[&str]| from[below.next(from.len() as u64) as usize].to_owned();
+    let filter = "[[chain]]\nnf = \"filter\"\nexpression = \"tcp or ip6\"\n";
+    let sample = "[[chain]]\nnf = \"sample\"\ninterval = 2\n";
+    let permitting = format!("{ACL}default = \"permit\"\n");
+    let meter = format!("{METER}vlan_in_key = true\n");
+    let planted = "[[chain]]\nnf = \"strings\"\npatterns = \"planted\"\nformat = \"hex\"\n";
+    let signatures = "[[chain]]\nnf = \"strings\"\npatterns = \"signatures\"\n";
+    let mut below = Below(90);
+    for number in 0..packetloom_testing::amount(6, 100) {
+        let mut chain = String::new();
+        for _ in 0..below.next(4) {
+            chain += &one_of(&mut below, &[&permitting, UNCOUNTED, filter, sample]);
+        }
+        let search = one_of(&mut below, &[planted, signatures, SEARCH, SEARCH]);
+        let is_of_rules = search == signatures;
+        let named = one_of(&mut below, &["", "match = \"first\"\n", "match = \"any\"\n"]);
+        chain += &search;
+        chain += &named;
+        if !named.contains("any") {
+            chain += &one_of(&mut below, &["", "log = \"log\"\n", "log = \"log\"\nlog_rate = \"90/s\"\n"]);
+        }
+        chain += &one_of(&mut below, &["", "action = \"drop\"\n"]);
+        chain += &one_of(&mut below, &["", "mark = 4\n"]);
+        chain += &one_of(&mut below, if is_of_rules { &[""] } else { &["", "within = \"packet\"\n"] });
+        chain += &one_of(&mut below, &["", "", &permitting, sample, &meter, planted, filter]);
+        let workers = 1 + below.next(4) as usize;
+        let (latency, is_stream) = (one_of(&mut below, &["1us", "20ms"]), below.next(3) == 0);
+        for device in devices() {
+            let packets = packets_for(&device) / 4;
+            let capture = planted_capture(packets, 90 + number);
+            let expected = oracle(&chain, &capture);
+            let settings = format!("{}\nmax_latency = \"{latency}\"", settings_for(&device, workers));
+            let (found, shares, notices) =
+                results(&chain, &capture, How { is_stream, ..on(&device, &settings) });
+            assert_eq!(found.summary, expected.summary, "{settings}\n{chain}");
+            assert!(found == expected, "{settings}: other records, log or packets\n{chain}");
+            let shares = check_shares(shares, packets, &notices);
+            assert_eq!(shares.device, packets, "{settings} {shares:?}\n{chain}");
+        }
+    }
+}
+
 /// What a device would have to know flows or messages for, and what comes behind such, is on cores.
 #[test]
 fn other_searches_are_on_cores() {
