@@ -272,7 +272,9 @@ fn payloads_are_searched_on_any_device() {
         let judged = said.lines().find(|line| line.contains("judged by it")).unwrap_or_default();
         assert!(output.status.success() && judged.trim_end().ends_with(" 5061"), "{said}");
     }
-    let checked = succeed(&mut command(&["check", "chain.toml", "--device", "cuda:0", "--workers", "2"]));
+    fs::write(file("other.toml"), format!("{chain}[run]\ndevice = \"cuda:0\"\nworkers = 2\n"))
+        .expect("written");
+    let checked = succeed(&mut command(&["check", "other.toml"]));
     let placed = "device    cuda:0: function 2 as far as it searches payloads; function 1 on this machine's cores; batches";
     assert!(checked.contains(placed), "{checked}");
     assert!(checked.contains("workers   2 workers feed the device"), "{checked}");

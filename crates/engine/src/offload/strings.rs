@@ -155,6 +155,9 @@ impl Accelerator for Strings {
             lane.search(&self.set)?;
             lane.finish_within(limit)?;
         }
+        if count <= lane.matches.room && lane.fetch(count)? {
+            lane.finish_within(limit)?;
+        }
         Ok(())
     }
 
@@ -291,11 +294,15 @@ impl Lane {
         let to = matches.there.as_ref().map_or_else(|| (&matches.here).into(), Into::into);
         let results = Results { matches: to, room: matches.room as u32, found: count };
         set.find(queue, batch, *shape, results)?;
-        queue.copy_out(count, 0..size_of::<u64>(), counted, 0)?;
-        if let Some(there) = &matches.there {
-            queue.copy_out(there, 0..there.len(), &mut matches.here, 0)?;
-        }
-        Ok(())
+        Ok(queue.copy_out(count, 0..size_of::<u64>(), counted, 0)?)
+    }
+
+    /// Has so many matches copied here, if they are not; whether that is to be waited for.
+    fn fetch(&mut self, count: usize) -> Result<bool, Error> {
+        let MatchRoom { here, there, .. } = &mut self.matches;
+        let Some(there) = there.as_ref().filter(|_| count > 0) else { return Ok(false) };
+        self.queue.copy_out(there, 0..count * size_of::<Words>(), here, 0)?;
+        Ok(true)
     }
 
     /// Waits until they were searched, who may be away for so long.
