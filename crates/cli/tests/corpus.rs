@@ -106,6 +106,48 @@ fn captures_have_the_expected_flows() {
     }
 }
 
+/// What is found in real captures is the same on any device.
+#[test]
+fn captures_are_searched_on_devices() {
+    let (Some(captures), Some(strings)) = (corpus("captures"), corpus("strings")) else { return };
+    let expected = json(&captures.join("expected.json"));
+    let scratch = tempfile::tempdir().expect("a folder");
+    let words = "HTTP\n\\x00\\x01\ncom\n\\xff\\xff\\xff\\xff\nwww\n\\x17\\x03\n";
+    std::fs::write(scratch.path().join("words"), words).expect("written");
+    let names = strings.join("top5000.txt");
+    let chain = format!(
+        "[[chain]]\nnf = \"strings\"\npatterns = {names:?}\nlog = \"alerts\"\n\
+         [[chain]]\nnf = \"strings\"\npatterns = \"words\"\nwithin = \"packet\"\naction = \"drop\"\n[sink]\ncapture = \"passed\"\n"
+    );
+    // Each of both searches on the device: the first one that there is.
+    let turned = chain.split("[[chain]]").collect::<Vec<_>>();
+    let (sink, second) = (&turned[2][turned[2].find("[sink]").expect("a sink")..], turned[2]);
+    let second = second.strip_suffix(sink).expect("it ends with it");
+    let turned = format!("[[chain]]{second}[[chain]]{}{sink}", turned[1]);
+    let results = |capture: &Path, chain: &str, arguments: &[&str]| {
+        std::fs::write(scratch.path().join("chain.toml"), chain).expect("written");
+        let mut command = packetloom();
+        command.current_dir(&scratch).args(["run", "chain.toml", "--json", "-r"]).arg(capture);
+        let summary = succeed(command.args(arguments));
+        let files =
+            ["alerts", "passed"].map(|name| std::fs::read(scratch.path().join(name)).expect("written"));
+        (summary, files)
+    };
+    let mut found = 0;
+    for capture in expected.as_array().expect("a list") {
+        let file = capture["file"].as_str().expect("a name");
+        for chain in [&chain, &turned] {
+            let expected = results(&captures.join(file), chain, &[]);
+            found += expected.1[0].len();
+            for device in packetloom_testing::devices() {
+                let on_it = results(&captures.join(file), chain, &["--device", &device.to_string()]);
+                assert!(on_it == expected, "{file} on {device}\n{chain}");
+            }
+        }
+    }
+    assert!(found > 10_000, "{found} bytes of alerts");
+}
+
 /// Captures with what tshark 4.0 says of them: TCP streams with a SYN (and again each SYN that follows a reset with the same sequence
 /// number, which tshark counts as one stream: 9 of the last but two), streams with a whole handshake (`tcp.completeness & 7 == 7`),
 /// ICMP errors and the queries with different identifiers, each with those that were answered by whom they were sent to, and

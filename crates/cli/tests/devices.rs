@@ -234,6 +234,52 @@ fn a_chain_gives_the_same_on_any_device() {
     }
 }
 
+/// What a search of payloads leaves, behind an ACL: the summary, alerts, and packets that passed.
+#[test]
+fn payloads_are_searched_on_any_device() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    fs::write(file("rules"), "deny udp from any to any port 53\npermit any from any to any\n")
+        .expect("written");
+    fs::write(file("words"), "HTTP/1.1\nUser-Agent: curl\nGET /\nexample\n").expect("written");
+    let chain = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n\
+                 [[chain]]\nnf = \"strings\"\npatterns = \"words\"\naction = \"drop\"\nlog = \"alerts\"\n\
+                 [sink]\ncapture = \"out.pcap\"\n";
+    fs::write(file("chain.toml"), chain).expect("written");
+    let command = |arguments: &[&str]| {
+        let mut command = with_cache();
+        command.current_dir(&folder).args(arguments);
+        command
+    };
+    let edge = support::root().join("examples/edge/edge.pcap");
+    let results = |arguments: &[&str]| {
+        let mut command = command(&["run", "chain.toml", "--json", "-r"]);
+        let summary = succeed(command.arg(&edge).args(arguments));
+        let [alerts, passed] = ["alerts", "out.pcap"].map(|name| fs::read(file(name)).expect("written"));
+        (summary, alerts, passed)
+    };
+    let expected = results(&[]);
+    assert!(expected.1.len() > 1_000);
+    for device in packetloom_testing::devices() {
+        let device = device.to_string();
+        for arguments in [&["--workers", "1"][..], &["--workers", "3"], &["--max-latency", "1us"]] {
+            let found = results(&[&["--device", &device], arguments].concat());
+            assert!(found == expected, "{device} {arguments:?}");
+        }
+        let mut command = command(&["run", "chain.toml", "--device", &device, "-r"]);
+        let output = run(command.arg(&edge));
+        let said = stderr(&output);
+        let judged = said.lines().find(|line| line.contains("judged by it")).unwrap_or_default();
+        assert!(output.status.success() && judged.trim_end().ends_with(" 5061"), "{said}");
+    }
+    fs::write(file("other.toml"), format!("{chain}[run]\ndevice = \"cuda:0\"\nworkers = 2\n"))
+        .expect("written");
+    let checked = succeed(&mut command(&["check", "other.toml"]));
+    let placed = "device    cuda:0: function 2 as far as it searches payloads; function 1 on this machine's cores; batches";
+    assert!(checked.contains(placed), "{checked}");
+    assert!(checked.contains("workers   2 workers feed the device"), "{checked}");
+}
+
 /// Headers in this machine's memory, judged on the host as a device: packets are large, so that there are few of them.
 #[test]
 fn a_chain_that_is_fed_from_memory_is_measured() {

@@ -10,7 +10,7 @@ use crate::Chain;
 use crate::chain::{Device, Origin, PolicyAction, Run};
 use crate::layout::Used;
 use crate::offload::frames::MAX_ACLS;
-use crate::offload::stateful;
+use crate::offload::{acls, stateful, strings};
 use crate::run;
 
 /// A chain with the decisions that running it needs.
@@ -20,6 +20,7 @@ pub struct Plan {
     workers: usize,
     spread: By,
     offloaded: usize,
+    searched: usize,
     stateful: usize,
 }
 
@@ -39,10 +40,11 @@ impl Plan {
         };
         let stays = stays && chain.settings.run.device == Device::Auto;
         let is_placed = stateful == 0 && !stays && chain.settings.run.device.is_placed();
+        let searched = if is_placed { searched(&chain) } else { 0 };
         let first = chain.functions.iter().take_while(|function| is_placed && function.is_offloadable());
-        let offloaded = first.take(MAX_ACLS).count();
+        let offloaded = if searched > 0 { 0 } else { first.take(MAX_ACLS).count() };
         let chain = Arc::new(chain);
-        Self { chain, workers, spread: spread.unwrap_or(By::FiveTuple), offloaded, stateful }
+        Self { chain, workers, spread: spread.unwrap_or(By::FiveTuple), offloaded, searched, stateful }
     }
 
     /// The chain.
@@ -64,6 +66,12 @@ impl Plan {
         self.offloaded
     }
 
+    /// Functions of which the last one searches payloads, which a device does; all else of them is done here, by as many threads as there are. They
+    /// are the first ones of the chain, and keep no state.
+    pub fn searched(&self) -> usize {
+        self.searched
+    }
+
     /// Functions that a device takes with their state, from the first on, with access lists before and among them; these alone are taken
     /// [otherwise](Plan::offloaded).
     pub fn stateful(&self) -> usize {
@@ -72,7 +80,17 @@ impl Plan {
 
     /// Functions that a device takes, from the first on, in one way or the other.
     pub fn on_device(&self) -> usize {
-        self.offloaded + self.stateful
+        self.offloaded + self.searched + self.stateful
+    }
+
+    /// Whether a device takes functions that keep no state.
+    pub(crate) fn is_stateless_there(&self) -> bool {
+        self.offloaded + self.searched > 0
+    }
+
+    /// Whether rules of functions that a device takes may be there: what comes before a search is done here.
+    pub(crate) fn has_rules_there(&self) -> bool {
+        self.searched == 0
     }
 
     /// Worker threads, where no device is used; a device is fed in another way. With one, packets are handled by the thread that reads them; with
@@ -89,6 +107,11 @@ impl Plan {
     /// Whether it is the same as another one, with the same rules.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.chain, &other.chain)
+    }
+
+    /// Packets of a batch for a device at most, where that keeps no state.
+    pub(crate) fn room(&self) -> usize {
+        if self.searched > 0 { strings::room(self.feeders()) } else { acls::room(self.feeders()) }
     }
 
     /// Threads that share what is done here for a device: one, unless no function here keeps state for flows, and no rules change.
@@ -126,6 +149,14 @@ impl Plan {
         let used = self.chain.layout.definitions.iter();
         used.filter(|used| self.workers > 1 && used.is_shared(self.spread))
     }
+}
+
+/// Functions up to the first one that searches payloads, if all of them keep no state.
+fn searched(chain: &Chain) -> usize {
+    let is_standalone = |function: &Arc<dyn FunctionSpec>| matches!(function.form(), Form::Standalone(_));
+    let first = chain.functions.iter().take_while(|&function| is_standalone(function));
+    let searched = first.enumerate().find(|(_, function)| function.text_search().is_some());
+    searched.map_or(0, |(index, _)| index + 1)
 }
 
 /// Whether functions keep more of flows than words in their entries.
@@ -196,12 +227,14 @@ impl Plan {
         if self.on_device() == 0 {
             return format!("{}, batches of {batch}", self.nothing_there());
         }
-        let (there, how) = match self.stateful {
-            0 => (self.offloaded, "as one kernel, from frames to verdicts"),
-            1 => (1, "with its state"),
-            stateful => (stateful, "with their state"),
+        let there = self.on_device();
+        let (before, how) = match self.stateful {
+            0 if self.searched > 0 => (there - 1, "as far as it searches payloads"),
+            0 => (0, "as one kernel, from frames to verdicts"),
+            1 => (0, "with its state"),
+            _ => (0, "with their state"),
         };
-        let mut text = format!("{device}: {} {how}", numbers(0, there));
+        let mut text = format!("{device}: {} {how}", numbers(before, there));
         if let Device::On(ids) = device
             && let [first, _, ..] = &ids[..]
         {
@@ -213,8 +246,12 @@ impl Plan {
                 }
             };
         }
+        let on_cores = "on this machine's cores";
+        if before > 0 {
+            text += &format!("; {} {on_cores}", numbers(0, before));
+        }
         if functions.len() > there {
-            text += &format!("; {} on this machine's cores{why}", numbers(there, functions.len()));
+            text += &format!("; {} {on_cores}{why}", numbers(there, functions.len()));
         }
         text += "; batches follow the load";
         if let Some(span) = max_latency {

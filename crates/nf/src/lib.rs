@@ -49,6 +49,7 @@ use packetloom_classify::{Rule, RuleSet};
 use packetloom_export::{Fields, LineFormat, Lines, Sampling};
 use packetloom_io::input;
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Verdict};
+use packetloom_pattern::{Match, Patterns};
 use serde::de::DeserializeOwned;
 
 use crate::flows::{
@@ -289,6 +290,11 @@ pub trait FunctionSpec: Any + Send + Sync {
         None
     }
 
+    /// What a device can search in its place; what is found goes to [`Function::take_matches`]. Only where it keeps no state for flows.
+    fn text_search(&self) -> Option<TextSearch<'_>> {
+        None
+    }
+
     /// Whether it hands out packets that are to be logged, or whose rules are watched: they have to be parsed for that.
     fn hands_out(&self) -> bool {
         self.log().is_some()
@@ -486,6 +492,15 @@ pub enum Offload<'a> {
     },
 }
 
+/// Patterns that are looked for in a text of each packet.
+#[derive(Clone, Copy, Debug)]
+pub struct TextSearch<'a> {
+    /// The patterns.
+    pub patterns: &'a Patterns,
+    /// The text of a packet of a parsed batch, if it has one.
+    pub text: for<'b> fn(&'b Batch, usize) -> Option<&'b [u8]>,
+}
+
 /// What a device found out about a packet that still passed when it came to a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -507,6 +522,14 @@ pub trait Function: Send {
     fn take(&mut self, packets: usize, found: &mut Vec<Found>, batch: &mut Batch) {
         let _ = (packets, batch);
         found.clear();
+    }
+
+    /// Judges as [`Function::process`] does, with what a device found in the first `searched` packets in place of what would be found in their texts
+    /// here: only where [`FunctionSpec::text_search`] says what that is. Texts are numbered as packets are; matches of a text stand together, in
+    /// order of texts.
+    fn take_matches(&mut self, searched: usize, matches: &[Match], batch: &mut Batch) {
+        let _ = (searched, matches);
+        self.process(batch);
     }
 
     /// Hands out the packets of the last batch that are to be logged, or whose rules are [watched](FunctionSpec::watch), in order of arrival.

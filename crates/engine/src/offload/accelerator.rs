@@ -7,8 +7,9 @@ use packetloom_device::Device;
 use packetloom_nf::FunctionSpec;
 use packetloom_packet::Timestamp;
 
-use super::acls::{self, Acls};
+use super::acls::Acls;
 use super::stateful::{self, Functions, Left};
+use super::strings::Strings;
 use super::{Error, frames};
 use crate::Plan;
 use crate::crew::Crew;
@@ -94,11 +95,16 @@ impl Plan {
                 Ok(Box::new(Functions::new(device, &chain, count, devices)?))
             }));
         }
+        if self.searched() > 0 {
+            return Some(Arc::new(move |device| {
+                Ok(Box::new(Strings::new(device, &chain.functions[..count])?))
+            }));
+        }
         // Where rules change, one kernel for any rules serves them all.
         let specialise = !chain.functions.iter().any(|function| function.has_changing_rules());
         let policy = chain.settings.run.policy();
         let options = frames::Options { policy, specialise, ..frames::Options::default() };
-        let room = acls::room(self.feeders());
+        let room = self.room();
         (count > 0).then(|| -> Load {
             Arc::new(move |device| {
                 Ok(Box::new(Acls::new(device, &chain.functions[..count], changes, options, room)?))

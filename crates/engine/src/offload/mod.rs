@@ -5,7 +5,7 @@
 //! - [`lane`]: batches on their way to a device and back, for launches.
 //! - [`ring`]: small batches, for a kernel that stays.
 //! - [`stateful`]: functions that keep state for flows.
-//! - `accelerator`: what a run needs of a device; [`acls`] is that for ACLs alone.
+//! - `accelerator`: what a run needs of a device; [`acls`] is that for ACLs alone, `strings` for a search of payloads.
 //! - `supervisor`: a device that may fail.
 //! - [`pace`]: how many packets a batch has, and who judges it.
 
@@ -17,6 +17,7 @@ pub mod lane;
 pub mod pace;
 pub mod ring;
 pub mod stateful;
+pub(crate) mod strings;
 pub(crate) mod supervisor;
 
 use std::fmt;
@@ -94,6 +95,18 @@ pub enum Error {
     /// The rules cannot be laid out for it.
     #[error(transparent)]
     Image(#[from] image::Error),
+    /// Texts cannot be searched there.
+    #[error(transparent)]
+    Search(packetloom_pattern::image::Error),
+}
+
+impl From<packetloom_pattern::image::Error> for Error {
+    fn from(error: packetloom_pattern::image::Error) -> Self {
+        match error {
+            packetloom_pattern::image::Error::Device(error) => Self::Device(error),
+            error => Self::Search(error),
+        }
+    }
 }
 
 /// How a device takes rules.

@@ -15,6 +15,7 @@ use packetloom_nf::flows::{
 };
 use packetloom_nf::{Form, Found, Function, FunctionSpec, Logged, Report};
 use packetloom_packet::{Batch, FlowKey, FlowRecord, LinkType, PacketRecord, Timestamp};
+use packetloom_pattern::Match;
 
 pub use self::shared::Shared;
 use self::shared::Tables;
@@ -392,6 +393,21 @@ impl Pipeline {
         stage.take_logged(batch, |frame| frame);
         // With those of frames that were judged aside.
         stage.encoder.log_entries.sort_unstable_by_key(LogEntry::place);
+    }
+
+    /// Has a function judge a batch with what a device found in the first `searched` packets.
+    pub(crate) fn take_matches(
+        &mut self,
+        function: usize,
+        searched: usize,
+        matches: &[Match],
+        batch: &mut Batch,
+    ) {
+        let stage = &mut self.stages[function];
+        if let Fast::Standalone(function) = &mut stage.function {
+            function.take_matches(searched, matches, batch);
+        }
+        stage.take_logged(batch, |frame| frame);
     }
 
     /// Tells a function of a batch, or a piece of one, that a device has judged in its place.

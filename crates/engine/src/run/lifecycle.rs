@@ -565,7 +565,8 @@ impl Plan {
     fn is_placed_as(&self, other: &Self) -> bool {
         self.chain.layout == other.chain.layout
             && (self.workers(), self.spread()) == (other.workers(), other.spread())
-            && (self.offloaded(), self.stateful()) == (other.offloaded(), other.stateful())
+            && (self.offloaded(), self.searched(), self.stateful())
+                == (other.offloaded(), other.searched(), other.stateful())
     }
 
     /// Whether a run that began with `first`, with functions on a device or not, can go on with this.

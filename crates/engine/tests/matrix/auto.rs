@@ -129,8 +129,8 @@ fn chains_become_others_wherever_flows_are() {
         for (chain, next, workers) in &all {
             check(chain, &[next, chain], *workers);
         }
-        let [acls, states, both] = super::kinds().map(|(chain, _)| chain);
-        check(&both, &[&acls, METER, &states, &both, &acls], 1);
+        let [acls, states, both, search] = super::kinds().map(|(chain, _)| chain);
+        check(&both, &[&acls, METER, &search, &states, &both, &acls], 1);
         // Of more workers and of fewer, since tables cannot be shared.
         let more = format!("{SMALL}{COUNTERS}{METER}");
         let workers = [&more, &states].map(|chain| plan(chain, &settings_for(WORKERS)).workers());

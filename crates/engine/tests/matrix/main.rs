@@ -5,6 +5,7 @@
 
 mod auto;
 mod several;
+mod strings;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -24,6 +25,7 @@ const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
 const LOGGING: &str =
     "[[chain]]\nnf = \"acl\"\nrules = \"more\"\nlog = \"log\"\nlog_rate = \"100/s\"\ndefault = \"permit\"\n";
 const UNCOUNTED: &str = "[[chain]]\nnf = \"acl\"\nrules = \"more\"\ncounters = false\n";
+const SEARCH: &str = "[[chain]]\nnf = \"strings\"\npatterns = \"strings\"\n";
 const COUNTER: &str = "[[chain]]\nnf = \"counter\"\nflows = \"source\"\n";
 const LIMITER: &str = "[[chain]]\nnf = \"limiter\"\nrate = \"80kbit/s\"\nburst = \"1500B\"\n";
 const SAMPLE: &str = "[[chain]]\nnf = \"sample\"\ninterval = 3\n";
@@ -38,9 +40,9 @@ const ORACLE: &str = "device = \"oracle\"";
 /// Where there are several, fewer than there are pieces of a batch.
 const WORKERS: usize = 3;
 
-/// ACLs alone on a device, functions with state, and both; the last function is on cores, but of the second one. Next to each what it becomes
-/// in a reload.
-fn kinds() -> [(String, String); 3] {
+/// ACLs alone on a device, functions with state, both, and a search; the last function is on cores, but of the second one. Next to each what it
+/// becomes in a reload.
+fn kinds() -> [(String, String); 4] {
     [
         (format!("{ACL}{LOGGING}{CORES_METER}"), format!("{UNCOUNTED}{LOGGING}{ACL}{CORES_METER}")),
         (
@@ -50,6 +52,10 @@ fn kinds() -> [(String, String); 3] {
         (
             format!("{SMALL}{ACL}{COUNTER}{LOGGING}{LIMITER}{CORES_METER}"),
             format!("{SMALL}{COUNTER}{ACL}{LIMITER}{CORES_METER}"),
+        ),
+        (
+            format!("{UNCOUNTED}{SEARCH}log = \"log\"\n{CORES_METER}"),
+            format!("{ACL}{SEARCH}action = \"drop\"\n{CORES_METER}"),
         ),
     ]
 }
@@ -214,10 +220,10 @@ fn chains_become_others() {
             // Of frames for a device, which those for cores are not.
             assert!(check(chain, &[next, chain], *workers).device > packets * 9 / 10);
         }
-        let [acls, states, both] = kinds().map(|(chain, _)| chain);
+        let [acls, states, both, search] = kinds().map(|(chain, _)| chain);
         for workers in [1, WORKERS] {
-            check(&both, &[&acls, METER, &states, &both, &acls], workers);
-            check(&acls, &[&states, &acls, &both, METER, &acls], workers);
+            check(&both, &[&acls, METER, &search, &states, &both, &acls], workers);
+            check(&acls, &[&states, &search, &acls, &both, METER, &acls], workers);
         }
     }
 }

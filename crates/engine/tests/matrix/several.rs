@@ -5,13 +5,14 @@ use super::*;
 const COUNTER: &str = "[[chain]]\nnf = \"counter\"\n";
 const SMALL: &str = "[flows.5-tuple]\nby = \"5-tuple\"\nmax_flows = 8000\n";
 
-/// ACLs alone, functions with state, and both; on devices as a whole for several workers, and with a meter on cores behind them; and with a meter
+/// ACLs alone, functions with state, both, and a search; on devices as a whole for several workers, and with a meter on cores behind them; and with a meter
 /// on devices. Next to each what it becomes in a reload.
 pub(super) fn kinds() -> Vec<(String, String, usize)> {
     let kinds = [
         (format!("{ACL}{LOGGING}"), format!("{UNCOUNTED}{LOGGING}{ACL}")),
         (format!("{SMALL}{COUNTER}{LIMITER}"), format!("{SMALL}{LIMITER}{COUNTER}")),
         (format!("{SMALL}{ACL}{COUNTER}{LOGGING}{LIMITER}"), format!("{SMALL}{COUNTER}{ACL}{LIMITER}")),
+        (format!("{ACL}{SEARCH}"), format!("{SEARCH}")),
     ];
     let with_meter = |(chain, next): &(String, String)| {
         (format!("{chain}{CORES_METER}"), format!("{next}{CORES_METER}"), 1)
@@ -121,8 +122,8 @@ fn chains_of_several_devices_become_others() {
         }
         // Of a kind that cannot be spread, too, and of none that a device takes.
         let alone = format!("{}{}{LIMITER}{CORES_METER}", super::SMALL, super::COUNTER);
-        let [acls, states, both] = [0, 1, 2].map(|kind| &*all[kind].0);
-        check(both, &[&alone, states, CORES_METER, acls, &alone, both], 1);
+        let [acls, states, both, search] = [0, 1, 2, 3].map(|kind| &*all[kind].0);
+        check(both, &[&alone, states, CORES_METER, acls, search, &alone, both], 1);
     }
 }
 

@@ -36,6 +36,16 @@ permit any from 0.0.0.0/2 to any log
 ";
 /// Strings of which each is in some payloads.
 const STRINGS: &str = "loompack\n\\x00\\x00\nab\n\\xff\\xff\nab\n\\x10\\x01\nAb\n\\x7f\\x80\n";
+/// Rules of which each is a string, several of them, or where they are: in payloads with strings that are [planted].
+const SIGNATURES: &str = "\
+alert ip any any -> any any (msg:\"two\"; content:\"loom-0-\"; content:\"loom-1-\"; sid:1;)
+alert ip any any -> any any (msg:\"first\"; content:\"loom-2-\"; depth:40; sid:2;)
+alert ip any any -> any any (msg:\"later\"; content:\"LOOM-3-\"; nocase; offset:8; sid:3;)
+alert ip any any -> any any (msg:\"without\"; content:\"loom-4-\"; content:!\"loom-5-\"; sid:4;)
+alert ip any any -> any any (msg:\"short\"; content:\"|00 01 02|\"; sid:5;)
+alert ip any any -> any any (msg:\"one\"; content:\"loom-6-\"; sid:6;)
+alert ip any any -> any any (msg:\"the same\"; content:\"loom-6-\"; sid:7;)
+";
 /// Rules about backends of a balancer, to which no packet is sent.
 const BACKEND_RULES: &str = "\
 deny tcp from any to 10.9.0.0/16 port 8080
@@ -70,6 +80,15 @@ permit any from 2001:db8::/127 to any state new out eth+
 permit any from any to any fragment later state untracked log
 permit 47 from any to any
 ";
+
+/// Strings that tests plant in payloads, of 1 to 60 bytes, of which some lie in others.
+pub fn planted() -> Vec<Vec<u8>> {
+    let planted = (0..150usize).map(|number| {
+        let name = format!("loom-{number}-{}", "0123456789".repeat(number % 6)).into_bytes();
+        if number % 3 == 0 { name } else { name[number % 5..].to_vec() }
+    });
+    planted.chain([vec![0xee], vec![0xfe, 0xff], vec![0, 1, 2], b"loom".to_vec()]).collect()
+}
 
 /// What a run leaves: summary, records in order of their text unless it is asked for them as they are, the log, the capture of what passed.
 #[derive(Debug, PartialEq)]
@@ -244,6 +263,12 @@ fn chain_in(folder: &Path, chain: &str, settings: &str) -> Chain {
     std::fs::write(folder.join("reflecting"), REFLECTING).expect("written");
     std::fs::write(folder.join("stateful"), STATEFUL).expect("written");
     std::fs::write(folder.join("strings"), STRINGS).expect("written");
+    std::fs::write(folder.join("signatures"), SIGNATURES).expect("written");
+    let hex =
+        |string: Vec<u8>| string.iter().map(|byte| format!("{byte:02x}")).chain(["\n".into()]).collect();
+    let planted: String = planted().into_iter().map(hex).collect::<Vec<String>>().concat();
+    std::fs::write(folder.join("planted"), planted).expect("written");
+    std::fs::write(folder.join("zeros"), "\\0\n").expect("written");
     std::fs::write(folder.join("names"), "example.com\n*.example.net\n").expect("written");
     std::fs::write(folder.join("admit-all"), "reflect any from any to any\n").expect("written");
     let text = format!("{}[run]\n{settings}\n", with_small_tables(chain));

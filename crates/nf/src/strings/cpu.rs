@@ -50,8 +50,8 @@ impl StringsCpu {
         }
     }
 
-    /// Finds the matches of all packets that still pass, in order of packets.
-    fn search(&mut self, batch: &Batch) {
+    /// Finds the matches of packets that still pass, from one on, in order of packets.
+    fn search(&mut self, first: usize, batch: &Batch) {
         let Judge { list, report, .. } = &mut self.judge;
         let looks_in_payload = list.places.has(Places::PAYLOAD);
         let Self { packets, packet_of, matches, .. } = self;
@@ -59,7 +59,7 @@ impl StringsCpu {
         packet_of.clear();
         matches.clear();
         let mut count = 0;
-        for (index, verdict) in batch.verdicts().iter().enumerate() {
+        for (index, verdict) in batch.verdicts().iter().enumerate().skip(first) {
             if !verdict.is_pass() {
                 continue;
             }
@@ -98,14 +98,15 @@ impl StringsCpu {
         self.texts = emptied(texts);
     }
 
-    /// Whether a packet matches, by the matches in its texts.
+    /// Judges a packet by the matches in its texts.
     fn judge(
         list: &List,
         judge: &mut Judge,
         packet: &Searched,
         matches: &[Match],
         patterns: &mut Vec<u32>,
-    ) -> bool {
+        batch: &mut Batch,
+    ) {
         let Searched { frame, has_payload, first_text, messages } = packet;
         let in_payload: Range<usize> = match has_payload {
             true => 0..matches.partition_point(|found| found.text == *first_text),
@@ -118,7 +119,14 @@ impl StringsCpu {
         patterns.extend(found.filter(|&pattern| list.is_looked_for(pattern, Places::PAYLOAD)));
         patterns.sort_unstable();
         let payload = InPayload { is_there: *has_payload, new: patterns, before: &[] };
-        judge.matches(*frame, payload, &fields, None)
+        if !judge.matches(*frame, payload, &fields, None) {
+            return;
+        }
+        let (settings, frame) = (&list.settings, *frame as usize);
+        if let Some(mark) = settings.mark {
+            batch.set_mark(frame, mark);
+        }
+        batch.judge().0[frame] = settings.action.verdict(DropReason::Strings);
     }
 }
 
@@ -138,21 +146,31 @@ pub(super) fn emptied<'a>(mut texts: Vec<&[u8]>) -> Vec<&'a [u8]> {
 
 impl Function for StringsCpu {
     fn process(&mut self, batch: &mut Batch) {
+        self.take_matches(0, &[], batch);
+    }
+
+    fn take_matches(&mut self, searched: usize, matches: &[Match], batch: &mut Batch) {
+        let list = Arc::clone(&self.judge.list);
         self.judge.logged.clear();
-        self.search(batch);
+        for (index, verdict) in batch.verdicts().iter().enumerate().take(searched) {
+            if verdict.is_pass() {
+                let text = text_of(batch, index, list.settings.within);
+                self.judge.report.searches(text.map(<[u8]>::len), is_cut_off(batch, index));
+            }
+        }
+        for of_packet in matches.chunk_by(|a, b| a.text == b.text) {
+            let frame = of_packet[0].text;
+            if batch.verdicts()[frame as usize].is_pass() {
+                let packet = Searched { frame, has_payload: true, first_text: frame, messages: Vec::new() };
+                Self::judge(&list, &mut self.judge, &packet, of_packet, &mut self.patterns, batch);
+            }
+        }
+        self.search(searched, batch);
         let Self { judge, packets, packet_of, matches, patterns, .. } = self;
-        let list = Arc::clone(&judge.list);
         let packet_of = |found: &Match| packet_of[found.text as usize];
         for of_packet in matches.chunk_by(|a, b| packet_of(a) == packet_of(b)) {
             let packet = &packets[packet_of(&of_packet[0]) as usize];
-            if !Self::judge(&list, judge, packet, of_packet, patterns) {
-                continue;
-            }
-            let (settings, frame) = (&list.settings, packet.frame as usize);
-            if let Some(mark) = settings.mark {
-                batch.set_mark(frame, mark);
-            }
-            batch.judge().0[frame] = settings.action.verdict(DropReason::Strings);
+            Self::judge(&list, judge, packet, of_packet, patterns, batch);
         }
     }
 

@@ -49,7 +49,9 @@ use crate::flows::{
 use crate::log_rate::{LogCounts, LogSettings};
 use crate::units::Span;
 use crate::watches::Followed;
-use crate::{Form, Function, FunctionSpec, Log, Oracle, PerFlow, Report, Standalone, Watch, summary};
+use crate::{
+    Form, Function, FunctionSpec, Log, Oracle, PerFlow, Report, Standalone, TextSearch, Watch, summary,
+};
 
 /// Patterns of a list at least which is compiled again once it is known what is searched.
 pub const LEARNS_FROM: usize = 1_000;
@@ -363,6 +365,18 @@ impl FunctionSpec for Strings {
     fn watched(&self, rule: u32) -> Option<String> {
         let Signature { line, name, .. } = self.list.signatures.signatures.get(rule as usize)?;
         self.list.is_watched(rule).then(|| format!("{}:{line}: {name}", self.name))
+    }
+
+    fn text_search(&self) -> Option<TextSearch<'_>> {
+        let List { signatures, settings, fields, .. } = &*self.list;
+        let is_by_itself = settings.flows.is_none() && fields.is_empty();
+        is_by_itself.then_some(TextSearch {
+            patterns: &signatures.patterns,
+            text: match settings.within {
+                Within::Payload | Within::Stream => Batch::payload,
+                Within::Packet => |batch, index| Some(batch.bytes(index)),
+            },
+        })
     }
 
     fn hands_out(&self) -> bool {

@@ -47,7 +47,7 @@ use super::{Intake, Outlet};
 use crate::chain::{self, Run};
 use crate::crew::Crew;
 use crate::offload::pace::{BatchSizer, Router};
-use crate::offload::{self, acls, stateful};
+use crate::offload::{self, stateful};
 use crate::outcome::{Shares, TopFlows};
 use crate::pipeline::work::Work;
 use crate::pipeline::{Expiry, Pipeline, WorkerReport};
@@ -90,8 +90,7 @@ pub(super) fn run(
 /// Packets of a batch at most, for a plan.
 fn room<'d>(plan: &Plan, devices: impl Iterator<Item = &'d Device>) -> usize {
     let of_functions = || devices.map(stateful::room).min();
-    let of_acls = || acls::room(plan.feeders());
-    if plan.offloaded() > 0 { of_acls() } else { of_functions().unwrap_or_else(of_acls) }
+    if plan.is_stateless_there() { plan.room() } else { of_functions().unwrap_or_else(|| plan.room()) }
 }
 
 /// What the threads of a crew judge a plan's batches by.
@@ -244,7 +243,8 @@ impl Runner {
         let (there, here) = functions.split_at(self.functions);
         self.parses =
             self.takes_flows || !here.is_empty() || there.iter().any(|function| function.hands_out());
-        self.changes = functions.iter().flat_map(|function| function.changes_at()).collect();
+        let ruled = functions.iter().filter(|_| plan.has_rules_there());
+        self.changes = ruled.flat_map(|function| function.changes_at()).collect();
     }
 
     /// Begins to load the chain's functions onto the devices, which is waited for or not. Those that could not be loaded, and why.
@@ -323,7 +323,7 @@ impl Runner {
             let has_flows = self.plan.stateful() > 0;
             intake.rules_until = self.next_change(intake.received).filter(|_| has_flows);
             // Cores like small batches better: for each of the threads that judge them there.
-            let here = self.batch * if self.plan.offloaded() > 0 { self.plan.feeders() } else { 1 };
+            let here = self.batch * if self.plan.is_stateless_there() { self.plan.feeders() } else { 1 };
             let size = if is_for_device { self.pace.size() } else { here.min(self.room) };
             let reads_together = !self.live && self.has_pieces();
             let policy = self.parses_before.then_some(self.policy);
@@ -640,7 +640,7 @@ impl Runner {
     fn judge_here(&mut self, pieces: &mut [Work]) -> Result<(), Error> {
         let functions = self.functions;
         self.shares.here += pieces.iter().map(|work| work.batch.len() as u64).sum::<u64>();
-        let at_once = self.plan.offloaded() > 0 && self.has_pieces();
+        let at_once = self.plan.is_stateless_there() && self.has_pieces();
         self.each_piece(at_once, pieces, |stages, work| {
             stages.extract_keys(&work.batch);
             stages.process(0..functions, &mut work.batch, None)?;
@@ -922,7 +922,7 @@ impl lifecycle::Runner for Runner {
 
     /// Where the function is on devices, what they keep comes back; they get it again with the next batch when they have its rules.
     fn change(&mut self, plan: &Plan, function: usize) -> Result<(), Error> {
-        let is_there = function < self.functions;
+        let is_there = function < self.functions && plan.has_rules_there();
         if is_there {
             self.read();
             (0..self.used).for_each(|unit| self.come_back(unit));
