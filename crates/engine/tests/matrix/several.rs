@@ -12,7 +12,7 @@ pub(super) fn kinds() -> Vec<(String, String, usize)> {
         (format!("{ACL}{LOGGING}"), format!("{UNCOUNTED}{LOGGING}{ACL}")),
         (format!("{SMALL}{COUNTER}{LIMITER}"), format!("{SMALL}{LIMITER}{COUNTER}")),
         (format!("{SMALL}{ACL}{COUNTER}{LOGGING}{LIMITER}"), format!("{SMALL}{COUNTER}{ACL}{LIMITER}")),
-        (format!("{ACL}{SEARCH}"), format!("{SEARCH}")),
+        (format!("{ACL}{SEARCH}"), SEARCH.to_owned()),
     ];
     let with_meter = |(chain, next): &(String, String)| {
         (format!("{chain}{CORES_METER}"), format!("{next}{CORES_METER}"), 1)

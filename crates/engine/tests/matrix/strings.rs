@@ -160,6 +160,10 @@ fn random_chains_with_searches() {
         chain += &one_of(&mut below, &["", "mark = 4\n"]);
         chain += &one_of(&mut below, if is_of_rules { &[""] } else { &["", "within = \"packet\"\n"] });
         chain += &one_of(&mut below, &["", "", &permitting, sample, &meter, planted, filter]);
+        // A chain has one at most.
+        if let Some((first, rest)) = chain.split_once(sample) {
+            chain = format!("{first}{sample}{}", rest.replace(sample, ""));
+        }
         let workers = 1 + below.next(4) as usize;
         let (latency, is_stream) = (one_of(&mut below, &["1us", "20ms"]), below.next(3) == 0);
         for device in devices() {
