@@ -147,9 +147,6 @@ pub(crate) struct Lookup {
     is_matched: Vec<bool>,
 }
 
-/// Keys, lists or candidates between one and the one for which memory is loaded meanwhile.
-const AHEAD: usize = 16;
-
 /// Lists that are gone through at once, one item of each after another: so few that their items stay in the cache.
 const ABREAST: usize = 128;
 
@@ -278,15 +275,12 @@ impl Lookup {
         let count = to_keys.len;
         keys.advance(count);
         let keys = keys.values();
-        keys.iter().take(AHEAD).for_each(|key| index.prefetch(key.hash));
+        keys.iter().for_each(|key| index.prefetch(key.hash));
         hits.clear();
         hits.reserve(keys.len() + 1);
         crowded.clear();
         let mut to_hits = hits.writer();
-        for (number, &key) in keys.iter().enumerate() {
-            if let Some(ahead) = keys.get(number + AHEAD) {
-                index.prefetch(ahead.hash);
-            }
+        for &key in keys {
             let bucket = index.bucket(key.hash);
             let with_tag = bucket.with_tag(key.hash);
             to_hits.push_if(with_tag != 0, Hit::of(key, places, bucket.first(with_tag)));
@@ -299,10 +293,10 @@ impl Lookup {
         for &key in &*crowded {
             index.other_lists(key.hash, |list| hits.push(Hit::of(key, places, list)));
         }
+        hits.values().iter().for_each(|hit| index.prefetch_list(hit.list));
         candidates.clear();
         let fold = u32::from_ne_bytes([matcher.fold; 4]);
         for hits in hits.values_mut().chunks_mut(ABREAST) {
-            hits.iter().for_each(|hit| index.prefetch_list(hit.list));
             let mut left = hits.len();
             while left > 0 {
                 candidates.reserve(left + 1);
@@ -333,12 +327,8 @@ impl Lookup {
                 candidates.advance(count);
             }
         }
-        let candidates = candidates.values();
-        candidates.iter().take(AHEAD).for_each(|candidate| matcher.patterns.prefetch(candidate.bytes));
-        for (number, &Candidate { text, begin, pattern, bytes, len }) in candidates.iter().enumerate() {
-            if let Some(ahead) = candidates.get(number + AHEAD) {
-                matcher.patterns.prefetch(ahead.bytes);
-            }
+        candidates.values().iter().for_each(|candidate| matcher.patterns.prefetch(candidate.bytes));
+        for &Candidate { text, begin, pattern, bytes, len } in candidates.values() {
             if report == Report::Any && is_matched[text as usize] {
                 continue;
             }
