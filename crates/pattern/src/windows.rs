@@ -15,9 +15,9 @@ const PASSED_WEIGHT: u64 = 100;
 const FOUND_WEIGHT: u64 = 200;
 
 /// What a window costs with a sample for each time that its four bytes come in the set: texts that are made of pieces of patterns have it as
-/// often. In larger sets, whose patterns are each a smaller share of such a text, it is the second over the number of patterns.
+/// often. In larger sets, whose patterns are each a smaller share of such a text, it is the second over the number of patterns, and 0 in the end.
 const SET_WEIGHT: u64 = 80;
-const SET_WEIGHT_OF_ALL: u64 = 2_000_000;
+const SET_WEIGHT_OF_ALL: u64 = 900_000;
 
 /// What a window costs that is new to the filter, over how often its four bytes come in the set: those that many patterns can share leave the
 /// filter empty, so that it excludes more. In smaller sets, whose windows fill it less, it is the square of the number of patterns over the
