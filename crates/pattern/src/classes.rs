@@ -1,5 +1,5 @@
 //! Where short patterns may begin, or windows at any byte: each is in one of eight buckets, or of several times eight, and a bucket has a
-//! class of bytes for each of the first four places.
+//! class of bytes for each of the first four places, or five where classes are exact.
 //! Where the processor can look them up, classes are exact sets of bytes, but for the highest bit. Elsewhere a class is the product of a
 //! set of low five bits and a set of high three bits: of one alphabet, such as small letters, it is any set.
 
@@ -7,7 +7,9 @@ use packetloom_simd::{ByteClasses, Simd};
 
 use crate::filter::{BLOCK, Block};
 
-const PLACES: usize = 4;
+const PLACES: usize = 5;
+/// Places of a window, and of classes that are not exact, each of which takes longer to look up.
+const FEW_PLACES: usize = 4;
 /// Buckets of a group.
 const BUCKETS: usize = 8;
 
@@ -16,6 +18,10 @@ const MAX_WEIGHED: usize = 2048;
 
 /// Of eight buckets.
 pub(crate) type Group = [ByteClasses; PLACES];
+
+/// The group of a set that has no such patterns, which is not asked.
+pub(crate) const NO_GROUP: &Group =
+    &[const { ByteClasses { exact: [0; 128], low: [0; 32], high: [0; 8] } }; PLACES];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
@@ -101,7 +107,8 @@ struct Bucket([(Set, f64); PLACES]);
 impl Bucket {
     fn with(mut self, pattern: &[u8], frequency: &[f64; 256], is_exact: bool) -> Self {
         for (place, (set, share)) in self.0.iter_mut().enumerate() {
-            match pattern.get(place) {
+            let byte = pattern.get(place).filter(|_| is_exact || place < FEW_PLACES);
+            match byte {
                 Some(&byte) if set.has(byte, is_exact) => {}
                 Some(&byte) => {
                     set.add(byte);
@@ -169,12 +176,13 @@ impl Classes {
 
 /// The classes of a group as blocks are looked at: by value, so that they stay in registers.
 #[derive(Clone, Copy)]
-pub(crate) struct ClassesView<'a, S: Simd>([S::Classes<'a>; PLACES]);
+pub(crate) struct ClassesView<'a, S: Simd>([S::Classes<'a>; FEW_PLACES], S::Classes<'a>);
 
 impl<'a, S: Simd> ClassesView<'a, S> {
     #[inline(always)]
-    pub(crate) fn new(simd: S, [a, b, c, d]: &'a Group) -> Self {
-        Self([simd.load_classes(a), simd.load_classes(b), simd.load_classes(c), simd.load_classes(d)])
+    pub(crate) fn new(simd: S, [a, b, c, d, e]: &'a Group) -> Self {
+        let few = [simd.load_classes(a), simd.load_classes(b), simd.load_classes(c), simd.load_classes(d)];
+        Self(few, simd.load_classes(e))
     }
 
     /// The bytes of a block at which a pattern may begin, a bit each.
@@ -182,14 +190,18 @@ impl<'a, S: Simd> ClassesView<'a, S> {
     pub(crate) fn pass<B: Block<S>>(self, simd: S, block: B) -> u64 {
         let mut mask = 0;
         for first in (0..BLOCK).step_by(S::LANES * 4) {
-            mask |= simd.nonzero_bytes(self.buckets(simd, block, first)) << first;
+            let mut buckets = self.of_few_places(simd, block, first);
+            if S::CLASSES_ARE_EXACT {
+                buckets = simd.and(buckets, simd.classes(self.1, block.load(simd, first + FEW_PLACES)));
+            }
+            mask |= simd.nonzero_bytes(buckets) << first;
         }
         mask
     }
 
-    /// The buckets of a vector's bytes.
+    /// The buckets of a vector's bytes by the first four places.
     #[inline(always)]
-    pub(crate) fn buckets<B: Block<S>>(self, simd: S, block: B, first: usize) -> S::V {
+    fn of_few_places<B: Block<S>>(self, simd: S, block: B, first: usize) -> S::V {
         let [a, b, c, d] = self.0;
         let front =
             simd.and(simd.classes(a, block.load(simd, first)), simd.classes(b, block.load(simd, first + 1)));
@@ -206,7 +218,7 @@ pub(crate) fn pass_all<S: Simd, B: Block<S>>(groups: &[Group], simd: S, block: B
     for first in (0..BLOCK).step_by(S::LANES * 4) {
         let mut any = simd.splat(0);
         for group in groups {
-            any = simd.or(any, ClassesView::new(simd, group).buckets(simd, block, first));
+            any = simd.or(any, ClassesView::new(simd, group).of_few_places(simd, block, first));
         }
         mask |= simd.nonzero_bytes(any) << first;
     }

@@ -1,7 +1,7 @@
 //! Which windows of a text may be those of a pattern: a word of a table for each hash of four bytes, in which two bits tell whether the
 //! bytes in front of them and behind them fit.
 
-use packetloom_simd::Simd;
+use packetloom_simd::{HashTable, Simd};
 
 /// Bytes that are looked at in one step.
 pub(crate) const BLOCK: usize = 64;
@@ -69,7 +69,7 @@ impl Filter {
 
     /// What is needed to look at blocks.
     pub(crate) fn view(&self) -> FilterView<'_> {
-        FilterView { words: &self.words, shift: self.shift }
+        FilterView(HashTable::new(&self.words))
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -79,19 +79,21 @@ impl Filter {
 
 /// A filter as blocks are looked at: by value, so that it stays in registers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FilterView<'a> {
-    words: &'a [u32],
-    shift: u32,
-}
+pub(crate) struct FilterView<'a>(HashTable<'a>);
 
 impl FilterView<'_> {
+    /// The filter of a set that has no windows, which is not asked.
+    pub(crate) fn none() -> Self {
+        Self(HashTable::new(&[u32::MAX; 2]))
+    }
+
     /// Whether the first window of a text is let through, as that of a pattern that begins with it.
     #[inline(always)]
     pub(crate) fn may_begin(self, text: &[u8], fold: u8) -> bool {
         let Some(window) = text.first_chunk() else { return false };
         let window = u32::from_le_bytes(*window) | u32::from_le_bytes([fold; 4]);
         let behind = text.get(4).map_or(0, |behind| behind | fold);
-        let word = self.words[(window.wrapping_mul(MULTIPLIER) >> self.shift) as usize];
+        let word = self.0.word(window.wrapping_mul(MULTIPLIER));
         // A pattern of these four bytes lets all bytes through that may be behind them.
         word & (0xffff | 1 << (16 + u32::from(behind & NIBBLE))) == 0
     }
@@ -107,7 +109,7 @@ impl FilterView<'_> {
             let window = block.load(simd, at + FIRST);
             let behind = block.load(simd, at + FIRST + 2);
             let hash = simd.mul(window, simd.splat(MULTIPLIER));
-            let words = simd.gather_top(self.words, hash);
+            let words = simd.gather_top(self.0, hash);
             mask |= simd.nibbles_clear(words, before, behind) << first;
         }
         mask.into()
@@ -127,7 +129,7 @@ pub(crate) struct InMemory<'a, S: Simd>(pub(crate) &'a [u8; READ], pub(crate) Op
 /// A block of one vector, from its first four bytes on.
 #[derive(Clone, Copy)]
 pub(crate) struct Loaded<'a, S: Simd> {
-    shifted: [S::V; 4],
+    shifted: [S::V; 5],
     /// What is behind its beginning, however few bytes.
     bytes: &'a [u8],
     fold: Option<S::V>,

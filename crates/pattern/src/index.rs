@@ -1,5 +1,7 @@
 //! From the bytes around a window to the patterns that have them there.
 
+use std::hint::select_unpredictable;
+
 use packetloom_memory::prefetch_at;
 
 /// What of a text is known at a window: eight bytes from two in front of it, the first the lowest.
@@ -143,7 +145,7 @@ impl Item {
     #[inline(always)]
     pub(crate) fn checked_at(&self) -> usize {
         let (offset, len) = (usize::from(self.offset), usize::from(self.len));
-        if 2 * offset + 4 > len { 0 } else { len - 4 }
+        select_unpredictable(2 * offset + 4 > len, 0, len.wrapping_sub(4))
     }
 }
 
@@ -154,6 +156,40 @@ pub(crate) struct Slot {
     pub(crate) tag: u32,
     /// Where its list begins.
     pub(crate) list: u32,
+}
+
+/// That of a key with this hash.
+#[inline(always)]
+fn tag_of(hash: u64) -> u32 {
+    hash as u32 | 1
+}
+
+/// Slots that are looked at at once. The first ones of a bucket are taken first; keys for which there is no room go to the next bucket.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
+pub(crate) struct Bucket(pub(crate) [Slot; Bucket::SLOTS]);
+
+impl Bucket {
+    pub(crate) const SLOTS: usize = 4;
+
+    /// The slots with the tag of a hash, a bit each.
+    #[inline(always)]
+    pub(crate) fn with_tag(&self, hash: u64) -> u32 {
+        let bits = self.0.iter().enumerate().map(|(at, slot)| u32::from(slot.tag == tag_of(hash)) << at);
+        bits.fold(0, |all, bit| all | bit)
+    }
+
+    /// The list of the first of some slots.
+    #[inline(always)]
+    pub(crate) fn first(&self, slots: u32) -> u32 {
+        self.0[slots.trailing_zeros() as usize % Self::SLOTS].list
+    }
+
+    /// Whether a search goes on behind it.
+    #[inline(always)]
+    pub(crate) fn is_full(&self) -> bool {
+        self.0[Self::SLOTS - 1].tag != 0
+    }
 }
 
 /// Binary logarithm of the gate's bits for each slot: the latter where the gate would have more bits than the third, 256 KiB, and push
@@ -167,7 +203,7 @@ const GATE_IN_CACHE: u32 = 21;
 pub(crate) struct Parts<'a> {
     /// Tag and list of each slot; a tag of 0 is that of none.
     pub(crate) slots: Vec<(u32, u32)>,
-    /// By how much a hash is shifted to be the number of a slot.
+    /// By how much a hash is shifted to be the number of a slot, in whose bucket it is looked for.
     pub(crate) shift: u32,
     /// A bit for each hash, and by how much that is shifted.
     pub(crate) gate: &'a [u64],
@@ -178,7 +214,8 @@ pub(crate) struct Parts<'a> {
 /// An open-addressing table of lists.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) buckets: Vec<Bucket>,
+    /// By how much a hash is shifted to be the number of a bucket.
     shift: u32,
     /// A bit for each hash, set where a key has it.
     pub(crate) gate: Vec<u64>,
@@ -198,8 +235,8 @@ impl Index {
     pub(crate) fn with_slots(bits: u32) -> Self {
         let gate_bits = (bits + GATE_BITS).min(GATE_IN_CACHE.max(bits + MIN_GATE_BITS));
         Self {
-            slots: vec![Slot::default(); 1 << bits],
-            shift: 64 - bits,
+            buckets: vec![Bucket::default(); (1 << bits) / Bucket::SLOTS],
+            shift: 64 - bits + Bucket::SLOTS.ilog2(),
             gate: vec![0; 1 << (gate_bits - 6)],
             gate_shift: 64 - gate_bits,
             items: Vec::new(),
@@ -212,7 +249,7 @@ impl Index {
         windows.sort_unstable_by_key(|&(key, item)| (item.kind, key, item.pattern, item.offset));
         let lists = || windows.chunk_by(|a, b| (a.1.kind, a.0) == (b.1.kind, b.0));
         let mut index = Self::with_slots(Self::slot_bits(lists().count()));
-        let Self { slots, shift, gate, gate_shift, items, longest } = &mut index;
+        let Self { buckets, shift, gate, gate_shift, items, longest } = &mut index;
         items.reserve_exact(windows.len());
         for list in lists() {
             let (key, item) = list[0];
@@ -225,10 +262,11 @@ impl Index {
             let bit = hash >> *gate_shift;
             gate[(bit >> 6) as usize] |= 1 << (bit & 63);
             let mut at = (hash >> *shift) as usize;
-            while slots[at].tag != 0 {
-                at = (at + 1) & (slots.len() - 1);
+            while buckets[at].is_full() {
+                at = (at + 1) & (buckets.len() - 1);
             }
-            slots[at] = Slot { tag: hash as u32 | 1, list: items.len() as u32 };
+            let room = buckets[at].0.iter_mut().find(|slot| slot.tag == 0).expect("a bucket with room");
+            *room = Slot { tag: tag_of(hash), list: items.len() as u32 };
             items.extend(list.iter().map(|&(_, item)| item));
             items.last_mut().expect("a list is not empty").is_last = true;
             *longest = (*longest).max(list.len());
@@ -246,37 +284,58 @@ impl Index {
     /// Has the processor load where a hash is looked up.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch_at(&self.slots, (hash >> self.shift) as usize);
+        prefetch_at(&self.buckets, (hash >> self.shift) as usize);
     }
 
-    /// Calls `found` with where the lists begin that may be those of a key with this hash.
+    /// The bucket in which a key with this hash is, if there is room in it.
     #[inline(always)]
-    pub(crate) fn lists(&self, hash: u64, mut found: impl FnMut(u32)) {
-        let (mut at, tag) = ((hash >> self.shift) as usize, hash as u32 | 1);
+    pub(crate) fn bucket(&self, hash: u64) -> &Bucket {
+        &self.buckets[(hash >> self.shift) as usize]
+    }
+
+    /// Calls `found` with where the lists begin that may be those of a key with this hash, but for the first in its bucket.
+    #[inline(never)]
+    pub(crate) fn other_lists(&self, hash: u64, mut found: impl FnMut(u32)) {
+        let mut at = (hash >> self.shift) as usize;
+        let first = self.buckets[at].with_tag(hash);
+        let mut with_tag = first & first.wrapping_sub(1);
         loop {
-            let slot = self.slots[at];
-            if slot.tag == tag {
-                prefetch_at(&self.items, slot.list as usize);
-                found(slot.list);
-            } else if slot.tag == 0 {
+            while with_tag != 0 {
+                found(self.buckets[at].first(with_tag));
+                with_tag &= with_tag - 1;
+            }
+            if !self.buckets[at].is_full() {
                 return;
             }
-            at = (at + 1) & (self.slots.len() - 1);
+            at = (at + 1) & (self.buckets.len() - 1);
+            with_tag = self.buckets[at].with_tag(hash);
         }
     }
 
-    /// The items from a place on; the list ends with the first that says so.
+    /// All slots.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.buckets.iter().flat_map(|bucket| bucket.0)
+    }
+
+    /// Has the processor load an item.
     #[inline(always)]
-    pub(crate) fn items(&self, list: u32) -> &[Item] {
-        &self.items[list as usize..]
+    pub(crate) fn prefetch_list(&self, list: u32) {
+        prefetch_at(&self.items, list as usize);
+    }
+
+    /// The item at a place; the list ends with the first that says so.
+    #[inline(always)]
+    pub(crate) fn item(&self, list: u32) -> &Item {
+        &self.items[list as usize]
     }
 
     /// What a device is given of it.
     #[cfg(feature = "device")]
     pub(crate) fn parts(&self) -> Parts<'_> {
-        let Self { slots, shift, gate, gate_shift, items, .. } = self;
-        let slots = slots.iter().map(|slot| (slot.tag, slot.list)).collect();
-        Parts { slots, shift: *shift, gate, gate_shift: *gate_shift, items }
+        let Self { shift, gate, gate_shift, items, .. } = self;
+        let slots = self.slots().map(|slot| (slot.tag, slot.list)).collect();
+        let shift = shift - Bucket::SLOTS.ilog2();
+        Parts { slots, shift, gate, gate_shift: *gate_shift, items }
     }
 
     /// Items of the longest list.
@@ -285,7 +344,7 @@ impl Index {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>()
+        self.buckets.capacity() * size_of::<Bucket>()
             + self.gate.capacity() * 8
             + self.items.capacity() * size_of::<Item>()
     }

@@ -5,6 +5,7 @@ use packetloom_simd::{Kernel, Simd};
 
 use crate::Match;
 use crate::classes::Begins;
+use crate::filter::FIRST;
 use crate::index::{Around, Item, Kind};
 use crate::matcher::{Matcher, Part, Report};
 use crate::scan::{AllPassed, Passed};
@@ -34,17 +35,16 @@ impl<T: Copy + Default> Room<T> {
         }
     }
 
-    /// Adds a value without a branch. There is room for it.
-    #[inline(always)]
-    pub(crate) fn push_if(&mut self, is_wanted: bool, value: T) {
+    fn push(&mut self, value: T) {
+        self.reserve(1);
         self.all[self.len] = value;
-        self.len += usize::from(is_wanted);
+        self.len += 1;
     }
 
-    /// The room behind the values, whose first ones [`advance`](Self::advance) makes such.
+    /// What writes behind the values; [`advance`](Self::advance) makes values of what it has written.
     #[inline(always)]
-    pub(crate) fn space(&mut self) -> &mut [T] {
-        &mut self.all[self.len..]
+    pub(crate) fn writer(&mut self) -> Writer<'_, T> {
+        Writer { to: &mut self.all[self.len..], len: 0 }
     }
 
     /// So many values more were written.
@@ -61,6 +61,26 @@ impl<T: Copy + Default> Room<T> {
     pub(crate) fn values(&self) -> &[T] {
         &self.all[..self.len]
     }
+
+    #[inline(always)]
+    fn values_mut(&mut self) -> &mut [T] {
+        &mut self.all[..self.len]
+    }
+}
+
+/// Writes into room that there is. By value, so that how many there are stays in a register: each waits for the one before.
+pub(crate) struct Writer<'a, T> {
+    to: &'a mut [T],
+    pub(crate) len: usize,
+}
+
+impl<T> Writer<'_, T> {
+    /// Adds a value without a branch.
+    #[inline(always)]
+    pub(crate) fn push_if(&mut self, is_wanted: bool, value: T) {
+        self.to[self.len] = value;
+        self.len += usize::from(is_wanted);
+    }
 }
 
 /// A place of a text.
@@ -75,23 +95,33 @@ struct Place {
 struct Key {
     /// The number of its place.
     place: u32,
-    /// The number of its kind among those that are looked for.
+    /// The number of its kind.
     kind: u32,
     hash: u64,
 }
 
 /// A list whose patterns may be there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Hit {
     text: u32,
     at: u32,
+    /// From which of its items on.
     list: u32,
     /// The number of its kind.
-    kind: u8,
+    kind: u32,
+}
+
+impl Hit {
+    /// One that a key has, at one of these places.
+    #[inline(always)]
+    fn of(Key { place, kind, .. }: Key, places: &[Place], list: u32) -> Self {
+        let Place { text, at } = places[place as usize];
+        Self { text, at, list, kind }
+    }
 }
 
 /// A pattern whose key and four other bytes are there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
     text: u32,
     begin: u32,
@@ -109,11 +139,16 @@ pub(crate) struct Lookup {
     /// Hashes of one kind's keys there.
     hashes: Vec<u64>,
     keys: Room<Key>,
-    hits: Vec<Hit>,
-    candidates: Vec<Candidate>,
+    /// Keys that may have more lists than one.
+    crowded: Vec<Key>,
+    hits: Room<Hit>,
+    candidates: Room<Candidate>,
     /// Texts that have a match already, where one is enough.
     is_matched: Vec<bool>,
 }
+
+/// Lists that are gone through at once, one item of each after another: so few that their items stay in the cache.
+const ABREAST: usize = 128;
 
 const ON_GRID: &[Kind] = &[Kind::Both, Kind::Before, Kind::After];
 
@@ -155,26 +190,27 @@ impl Lookup {
     ) {
         let AllPassed { sparse, dense, short } = passed;
         if matcher.sparse.is_some() {
-            self.expand(sparse, 4, texts.bytes, matcher.fold, None);
+            self.expand(sparse, (FIRST, 4), texts.bytes, matcher.fold, None);
             self.find(matcher, texts, report, ON_GRID, matches);
         }
         if matcher.dense.is_some() {
-            let stride = if matcher.dense_classes.is_some() { 1 } else { 4 };
-            self.expand(dense, stride, texts.bytes, matcher.fold, None);
+            let grid = if matcher.dense_classes.is_some() { (0, 1) } else { (FIRST, 4) };
+            self.expand(dense, grid, texts.bytes, matcher.fold, None);
             self.find(matcher, texts, report, &[Kind::Window], matches);
         }
         if let Some((_, begins)) = &matcher.classes {
-            self.expand(short, 1, texts.bytes, matcher.fold, Some(begins));
+            self.expand(short, (0, 1), texts.bytes, matcher.fold, Some(begins));
             self.find(matcher, texts, report, &matcher.lengths, matches);
         }
     }
 
-    /// Makes places of bits, each of which stands for `stride` bytes: those at which a short pattern may begin, where these are asked for.
+    /// Makes places of bits, the first of which stands for the place `first` of a block, and each for `stride` bytes: those at which a short
+    /// pattern may begin, where these are asked for.
     #[inline(always)]
     fn expand(
         &mut self,
         passed: &mut Passed,
-        stride: u32,
+        (first, stride): (usize, u32),
         texts: &[&[u8]],
         fold: u8,
         begins: Option<&Begins>,
@@ -183,21 +219,28 @@ impl Lookup {
         let Self { places, arounds, .. } = self;
         places.clear();
         arounds.clear();
+        let count: usize = passed.values().iter().map(|of_block| of_block.mask.count_ones() as usize).sum();
+        places.reserve(count + 1);
+        arounds.reserve(count + 1);
+        let (mut to_places, mut to_arounds) = (places.writer(), arounds.writer());
         for of_block in passed.values() {
-            let text = texts[of_block.text as usize];
+            let begin = of_block.begin.wrapping_add(first as u64);
+            let (number, begin) = ((begin >> 32) as u32, begin as u32);
+            let text = texts[number as usize];
             let mut mask = of_block.mask;
-            places.reserve(64);
-            arounds.reserve(64);
             // Nearly all have one bit, so that a processor knows how often it goes round.
             while mask != 0 {
-                let at = of_block.at + mask.trailing_zeros() * stride;
+                let at = begin + mask.trailing_zeros() * stride;
                 let around = around(text, at as usize) | fold;
                 let is_wanted = begins.is_none_or(|begins| begins.has(around >> 16));
-                places.push_if(is_wanted, Place { text: of_block.text, at });
-                arounds.push_if(is_wanted, around);
+                to_places.push_if(is_wanted, Place { text: number, at });
+                to_arounds.push_if(is_wanted, around);
                 mask &= mask - 1;
             }
         }
+        let count = to_places.len;
+        places.advance(count);
+        arounds.advance(count);
         passed.clear();
     }
 
@@ -211,67 +254,96 @@ impl Lookup {
         kinds: &[Kind],
         matches: &mut Vec<Match>,
     ) {
-        let Self { places, arounds, hashes, keys, hits, candidates, is_matched } = self;
+        let Self { places, arounds, hashes, keys, crowded, hits, candidates, is_matched } = self;
         let (index, places) = (&matcher.index, places.values());
         keys.clear();
         keys.reserve(places.len() * kinds.len() + 1);
+        let mut to_keys = keys.writer();
         hashes.resize(hashes.len().max(places.len()), 0);
-        for (kind, of_kind) in kinds.iter().enumerate() {
+        for kind in kinds {
             // In vectors.
-            let hasher = of_kind.hasher();
+            let hasher = kind.hasher();
+            let kind = kind.number() as u32;
             for (hash, &around) in hashes.iter_mut().zip(arounds.values()) {
                 *hash = hasher.hash(around);
             }
             for (place, &hash) in hashes[..places.len()].iter().enumerate() {
-                keys.push_if(index.may_have(hash), Key { place: place as u32, kind: kind as u32, hash });
+                let key = Key { place: place as u32, kind, hash };
+                to_keys.push_if(index.may_have(hash), key);
             }
         }
-        keys.values().iter().for_each(|key| index.prefetch(key.hash));
+        let count = to_keys.len;
+        keys.advance(count);
+        let keys = keys.values();
+        keys.iter().for_each(|key| index.prefetch(key.hash));
         hits.clear();
-        for &Key { place, kind, hash } in keys.values() {
-            let (Place { text, at }, kind) = (places[place as usize], kinds[kind as usize].number() as u8);
-            index.lists(hash, |list| hits.push(Hit { text, at, list, kind }));
+        hits.reserve(keys.len() + 1);
+        crowded.clear();
+        let mut to_hits = hits.writer();
+        for &key in keys {
+            let bucket = index.bucket(key.hash);
+            let with_tag = bucket.with_tag(key.hash);
+            to_hits.push_if(with_tag != 0, Hit::of(key, places, bucket.first(with_tag)));
+            if with_tag & with_tag.wrapping_sub(1) != 0 || bucket.is_full() {
+                crowded.push(key);
+            }
         }
+        let count = to_hits.len;
+        hits.advance(count);
+        for &key in &*crowded {
+            index.other_lists(key.hash, |list| hits.push(Hit::of(key, places, list)));
+        }
+        hits.values().iter().for_each(|hit| index.prefetch_list(hit.list));
         candidates.clear();
         let fold = u32::from_ne_bytes([matcher.fold; 4]);
-        for &Hit { text: number, at, list, kind } in &*hits {
-            let text = texts[number as usize];
-            for item in index.items(list) {
-                let begin = at.wrapping_sub(item.offset.into());
-                let end = begin as usize + usize::from(item.len);
-                // A window in front of which there is less than in front of that of the pattern begins beyond all texts.
-                let is_within = end <= text.len() && begin <= at;
-                if is_within && item.kind == kind {
-                    let from = begin as usize + item.checked_at();
-                    let checked =
-                        text[from..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) | fold);
-                    if item.len < 4 || checked == item.checked {
-                        matcher.patterns.prefetch(item.bytes);
+        for hits in hits.values_mut().chunks_mut(ABREAST) {
+            let mut left = hits.len();
+            while left > 0 {
+                candidates.reserve(left + 1);
+                let mut to_candidates = candidates.writer();
+                let of_round = left;
+                left = 0;
+                for number in 0..of_round {
+                    let hit = hits[number];
+                    let item = index.item(hit.list);
+                    let text = texts[hit.text as usize];
+                    let begin = hit.at.wrapping_sub(item.offset.into());
+                    let end = begin as usize + usize::from(item.len);
+                    // A window in front of which there is less than in front of that of the pattern begins beyond all texts.
+                    let is_within = end <= text.len() && begin <= hit.at;
+                    if is_within && u32::from(item.kind) == hit.kind {
+                        let from = begin as usize + item.checked_at();
+                        let checked =
+                            text[from..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) | fold);
                         let Item { pattern, bytes, len, .. } = *item;
-                        candidates.push(Candidate { text: number, begin, pattern, bytes, len });
+                        let is_wanted = (len < 4) | (checked == item.checked);
+                        let candidate = Candidate { text: hit.text, begin, pattern, bytes, len };
+                        to_candidates.push_if(is_wanted, candidate);
                     }
+                    hits[left] = Hit { list: hit.list + 1, ..hit };
+                    left += usize::from(!item.is_last);
                 }
-                if item.is_last {
-                    break;
-                }
+                let count = to_candidates.len;
+                candidates.advance(count);
             }
         }
-        for &Candidate { text: number, begin, pattern, bytes, len } in &*candidates {
-            if report == Report::Any && is_matched[number as usize] {
+        candidates.values().iter().for_each(|candidate| matcher.patterns.prefetch(candidate.bytes));
+        for &Candidate { text, begin, pattern, bytes, len } in candidates.values() {
+            if report == Report::Any && is_matched[text as usize] {
                 continue;
             }
             let end = begin as usize + usize::from(len);
-            let found = &texts[number as usize][begin as usize..end];
+            let found = &texts[text as usize][begin as usize..end];
             let mut place = u64::from(begin);
-            if let Some(part) = parts.get(number as usize) {
+            if let Some(part) = parts.get(text as usize) {
                 if begin >= part.new.1 || end <= part.new.0 as usize {
                     continue;
                 }
                 place = part.begin.saturating_add_unsigned(place).max(0).cast_unsigned();
             }
             if matcher.is_equal(found, pattern, bytes, place) {
-                matches.push(Match { text: number, end: end as u32, pattern });
-                is_matched[number as usize] = true;
+                matches.push(Match { text, end: end as u32, pattern });
+                is_matched[text as usize] = true;
             }
         }
     }

@@ -3,9 +3,9 @@
 use packetloom_simd::{Kernel, Simd};
 
 use crate::Match;
-use crate::classes::{ClassesView, Group, pass_all};
+use crate::classes::{ClassesView, Group, NO_GROUP, pass_all};
 use crate::filter::{BLOCK, Block, FIRST, Filter, FilterView, InMemory, Loaded, READ};
-use crate::lookup::{LookUp, Lookup, Room, Texts};
+use crate::lookup::{LookUp, Lookup, Room, Texts, Writer};
 use crate::matcher::{Matcher, Report};
 
 /// Blocks after which what passed the filters is looked up: so few that their bytes are still in the cache.
@@ -33,8 +33,8 @@ pub(crate) struct AllPassed {
 /// Places of a block that a filter let through.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Places {
-    pub(crate) text: u32,
-    pub(crate) at: u32,
+    /// Where the block begins: the number of its text in the high half, the place in the text in the low one.
+    pub(crate) begin: u64,
     /// A bit each.
     pub(crate) mask: u64,
 }
@@ -69,66 +69,73 @@ impl Kernel for Scan<'_> {
     }
 }
 
-/// The filters of a set.
+/// Which filters are asked. Copies of the code for what most sets have do not test that for each block.
+type Asked = u8;
+/// Those of windows on the grid alone.
+const GRID: Asked = 0;
+/// Those of windows on the grid, and of short patterns.
+const GRID_AND_SHORT: Asked = 1;
+/// Those which the set has.
+const ANY: Asked = 2;
+
+/// The filters of a set; of those that it does not have, one that is not asked.
 #[derive(Clone, Copy)]
 struct Filters<'a, S: Simd> {
-    sparse: Option<FilterView<'a>>,
+    has_sparse: bool,
+    sparse: FilterView<'a>,
     dense: Option<FilterView<'a>>,
     /// In place of the filter; none where there is one.
     dense_classes: &'a [Group],
-    classes: Option<ClassesView<'a, S>>,
+    has_short: bool,
+    classes: ClassesView<'a, S>,
     simd: S,
     fold: Option<S::V>,
 }
 
-/// Where a filter writes what it lets through.
-struct Writer<'a> {
-    to: &'a mut [Places],
-    len: usize,
-}
-
-impl<'a> Writer<'a> {
-    #[inline(always)]
-    fn new(passed: &'a mut Passed) -> Self {
-        Self { to: passed.space(), len: 0 }
-    }
-
+impl Writer<'_, Places> {
     /// Without a branch: nearly all masks are 0, but not so that a processor could tell which.
     #[inline(always)]
-    fn push(&mut self, text: u32, at: usize, mask: u64) {
-        self.to[self.len] = Places { text, at: at as u32, mask };
-        self.len += usize::from(mask != 0);
+    fn push(&mut self, begin: u64, mask: u64) {
+        self.push_if(mask != 0, Places { begin, mask });
     }
 }
 
-/// Where each filter does.
+/// Where each filter writes what it lets through.
 struct Writers<'a> {
-    sparse: Writer<'a>,
-    dense: Writer<'a>,
-    short: Writer<'a>,
+    sparse: Writer<'a, Places>,
+    dense: Writer<'a, Places>,
+    short: Writer<'a, Places>,
 }
 
 impl<S: Simd> Filters<'_, S> {
-    /// Filters the block at a place of a text, of which there are so many bytes from there on.
+    /// Filters the block that begins there, as [`Places::begin`] says it; there are so many bytes of its text from there on.
     #[inline(always)]
-    fn filter<B: Block<S>>(&self, to: &mut Writers<'_>, block: B, text: u32, at: usize, len: usize) {
-        if let Some(filter) = self.sparse {
-            let mask = filter.pass(self.simd, block, 0) & windows_within(len, FIRST);
-            to.sparse.push(text, at + FIRST, mask);
+    fn filter<const ASKED: Asked, B: Block<S>>(
+        &self,
+        to: &mut Writers<'_>,
+        block: B,
+        begin: u64,
+        len: usize,
+    ) {
+        if ASKED != ANY || self.has_sparse {
+            let mask = self.sparse.pass(self.simd, block, 0) & windows_within(len, FIRST);
+            to.sparse.push(begin, mask);
         }
-        if let Some(filter) = self.dense {
-            for shift in 0..4 {
-                let mask = filter.pass(self.simd, block, shift) & windows_within(len, FIRST + shift);
-                to.dense.push(text, at + FIRST + shift, mask);
+        if ASKED == ANY {
+            if let Some(filter) = self.dense {
+                for shift in 0..4 {
+                    let mask = filter.pass(self.simd, block, shift) & windows_within(len, FIRST + shift);
+                    to.dense.push(begin + shift as u64, mask);
+                }
+            }
+            if !self.dense_classes.is_empty() {
+                // Windows of four bytes.
+                let mask = pass_all(self.dense_classes, self.simd, block) & ones(len.saturating_sub(3));
+                to.dense.push(begin, mask);
             }
         }
-        if !self.dense_classes.is_empty() {
-            // Windows of four bytes.
-            let mask = pass_all(self.dense_classes, self.simd, block) & ones(len.saturating_sub(3));
-            to.dense.push(text, at, mask);
-        }
-        if let Some(classes) = self.classes {
-            to.short.push(text, at, classes.pass(self.simd, block) & ones(len));
+        if ASKED == GRID_AND_SHORT || ASKED == ANY && self.has_short {
+            to.short.push(begin, self.classes.pass(self.simd, block) & ones(len));
         }
     }
 }
@@ -183,58 +190,69 @@ impl Scan<'_> {
             Some(classes) => (None, classes.groups()),
             None => (matcher.dense.as_ref().map(Filter::view), &[][..]),
         };
+        let classes = matcher.classes.as_ref().map_or(NO_GROUP, |(classes, _)| &classes.groups()[0]);
         let filters = Filters {
-            sparse: matcher.sparse.as_ref().map(Filter::view),
+            has_sparse: matcher.sparse.is_some(),
+            sparse: matcher.sparse.as_ref().map_or_else(FilterView::none, Filter::view),
             dense,
             dense_classes,
-            classes: matcher
-                .classes
-                .as_ref()
-                .map(|(classes, _)| ClassesView::new(simd, &classes.groups()[0])),
+            has_short: matcher.classes.is_some(),
+            classes: ClassesView::new(simd, classes),
             simd,
             fold,
         };
+        match (filters.has_sparse, matcher.dense.is_some(), filters.has_short) {
+            (true, false, false) => self.filter_with::<GRID, S>(&filters),
+            (true, false, true) => self.filter_with::<GRID_AND_SHORT, S>(&filters),
+            _ => self.filter_with::<ANY, S>(&filters),
+        }
+    }
+
+    #[inline(always)]
+    fn filter_with<const ASKED: Asked, S: Simd>(&mut self, filters: &Filters<'_, S>) {
         // Matches from here on are not reduced yet.
         let mut first = self.matches.len();
         let (mut text, mut at) = (0, 0);
         while text < self.texts.bytes.len() {
-            (text, at) = self.filter(&filters, text, at);
+            (text, at) = self.filter::<ASKED, S>(filters, text, at);
             first = self.look_up(first, text as u32);
         }
     }
 
     /// Filters a part of the texts, from a place in one of them on; returns up to which.
     #[inline(always)]
-    fn filter<S: Simd>(
+    fn filter<const ASKED: Asked, S: Simd>(
         &mut self,
         filters: &Filters<'_, S>,
         mut number: usize,
         mut at: usize,
     ) -> (usize, usize) {
         let Scratch { passed: AllPassed { sparse, dense, short }, end, .. } = &mut *self.scratch;
-        let mut to =
-            Writers { sparse: Writer::new(sparse), dense: Writer::new(dense), short: Writer::new(short) };
+        let mut to = Writers { sparse: sparse.writer(), dense: dense.writer(), short: short.writer() };
         let mut left = PART * BLOCK;
         while left > 0
             && let Some(&text) = self.texts.bytes.get(number)
         {
-            let of_text = number as u32;
-            if let Some(filter) = filters.dense
+            let of_text = (number as u64) << 32;
+            if ASKED == ANY
+                && let Some(filter) = filters.dense
                 && at == 0
             {
-                // There is no byte in front of the first window, which the filter would test.
-                to.dense.push(of_text, 0, filter.may_begin(text, self.matcher.fold).into());
+                // There is no byte in front of the first window, which the filter would test; it stands one window in front of those of a block.
+                let mask = filter.may_begin(text, self.matcher.fold).into();
+                to.dense.push(of_text.wrapping_sub(FIRST as u64), mask);
             }
             let from = at;
             let last = text.len().min(at + left);
             while at < last
                 && let Some(block) = text[at..].first_chunk()
             {
+                let begin = of_text + at as u64;
                 if S::SHIFTS_BYTES {
                     let block = Loaded::new(filters.simd, block, filters.fold);
-                    filters.filter(&mut to, block, of_text, at, usize::MAX);
+                    filters.filter::<ASKED, _>(&mut to, block, begin, usize::MAX);
                 } else {
-                    filters.filter(&mut to, InMemory(block, filters.fold), of_text, at, usize::MAX);
+                    filters.filter::<ASKED, _>(&mut to, InMemory(block, filters.fold), begin, usize::MAX);
                 }
                 at += BLOCK;
             }
@@ -242,13 +260,13 @@ impl Scan<'_> {
                 end.set(text);
             }
             while at < last {
-                let rest = &text[at..];
+                let (rest, begin) = (&text[at..], of_text + at as u64);
                 if S::LOADS_RESTS {
                     let block = Loaded::rest(filters.simd, rest, filters.fold);
-                    filters.filter(&mut to, block, of_text, at, rest.len());
+                    filters.filter::<ASKED, _>(&mut to, block, begin, rest.len());
                 } else {
                     let block = end.0[END - rest.len()..].first_chunk().expect("zeros behind the end");
-                    filters.filter(&mut to, InMemory(block, filters.fold), of_text, at, rest.len());
+                    filters.filter::<ASKED, _>(&mut to, InMemory(block, filters.fold), begin, rest.len());
                 }
                 at += BLOCK;
             }

@@ -25,7 +25,7 @@ use packetloom_simd::Isa;
 use ring::digest::{Context, SHA256};
 
 use crate::filter::{Filter, MAX_WORDS, MIN_WORDS};
-use crate::index::{Index, Item, Kind, Slot};
+use crate::index::{Bucket, Index, Item, Kind, Slot};
 use crate::matcher::Matcher;
 use crate::plan::Shape;
 use crate::{Pattern, Patterns};
@@ -70,7 +70,7 @@ impl From<io::Error> for Unusable {
 }
 
 /// To be changed with what is written, and with whatever gives that a meaning: the hashes of windows, the gate, the filter, what an item says.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// What tells one set from another.
 fn digest_of(patterns: &Patterns) -> [u8; DIGEST] {
@@ -162,19 +162,19 @@ impl<R: Read> Summing<'_, R> {
     fn index(&mut self, patterns: &Patterns, bits: u32, items: usize) -> Result<Index, Unusable> {
         let mut index = Index::with_slots(bits);
         let (mut at, mut used) = (0, 0);
-        self.read_all(index.slots.len(), |bytes: &[u8; 8]| {
+        self.read_all(index.buckets.len() * Bucket::SLOTS, |bytes: &[u8; 8]| {
             let [tag, list] = bytes.as_chunks().0 else { unreachable!("two words") };
             let slot = Slot { tag: u32::from_le_bytes(*tag), list: u32::from_le_bytes(*list) };
             if slot.tag != 0 && slot.list as usize >= items {
                 return Err(Unusable::Damaged("a list behind the last item"));
             }
             used += usize::from(slot.tag != 0);
-            index.slots[at] = slot;
+            index.buckets[at / Bucket::SLOTS].0[at % Bucket::SLOTS] = slot;
             at += 1;
             Ok(())
         })?;
-        // A search ends at an empty slot.
-        if 2 * used > index.slots.len() {
+        // A search ends at a bucket with an empty slot.
+        if 2 * used > index.buckets.len() * Bucket::SLOTS || index.buckets.iter().all(Bucket::is_full) {
             return Err(Unusable::Damaged("too few empty slots"));
         }
         at = 0;
@@ -195,11 +195,11 @@ impl<R: Read> Summing<'_, R> {
             Ok(())
         })?;
         // Each list is one slot's, from its first item to its last one.
-        let is_list = |&slot: &Slot| {
+        let is_list = |slot: Slot| {
             let before = (slot.list as usize).checked_sub(1);
             slot.tag == 0 || before.is_none_or(|before| index.items[before].is_last)
         };
-        if list > 0 || lists != used || !index.slots.iter().all(is_list) {
+        if list > 0 || lists != used || !index.slots().all(is_list) {
             return Err(Unusable::Damaged("lists that are not those of the slots"));
         }
         Ok(index)
@@ -248,13 +248,13 @@ impl Matcher {
         let mut to = Summed { to, sum: Hasher::new(), chunk: Vec::with_capacity(CHUNK) };
         to.write(&MAGIC)?;
         to.write(&digest_of(patterns))?;
-        to.write(&index.slots.len().ilog2().to_le_bytes())?;
+        to.write(&(index.buckets.len() * Bucket::SLOTS).ilog2().to_le_bytes())?;
         for filter in [sparse, dense].into_iter().flatten() {
             to.write(&filter.words().len().ilog2().to_le_bytes())?;
             to.write_all(filter.words().iter().map(|word| word.to_le_bytes()))?;
         }
-        let bytes = |slot: &Slot| (u64::from(slot.list) << 32 | u64::from(slot.tag)).to_le_bytes();
-        to.write_all(index.slots.iter().map(bytes))?;
+        let bytes = |slot: Slot| (u64::from(slot.list) << 32 | u64::from(slot.tag)).to_le_bytes();
+        to.write_all(index.slots().map(bytes))?;
         to.write_all(index.gate.iter().map(|word| word.to_le_bytes()))?;
         to.write_all(index.items.iter().map(bytes_of))?;
         let sum = to.sum.clone().finalize();

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{ByteClasses, Kernel, Line, LongLine, Simd};
+use super::{ByteClasses, HashTable, Kernel, Line, LongLine, Simd};
 
 /// Proof that the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT.
 #[derive(Clone, Copy)]
@@ -98,18 +98,19 @@ impl Simd for Avx2 {
     const SHIFTS_BYTES: bool = false;
 
     #[inline(always)]
-    fn load_shifted(self, from: &[u8]) -> [__m256i; 4] {
+    fn load_shifted(self, from: &[u8]) -> [__m256i; 5] {
         let from = &from[..LANES * 4 + 4];
         [
             self.load_bytes(from),
             self.load_bytes(&from[1..]),
             self.load_bytes(&from[2..]),
             self.load_bytes(&from[3..]),
+            self.load_bytes(&from[4..]),
         ]
     }
 
     #[inline(always)]
-    fn load_shifted_rest(self, from: &[u8]) -> [__m256i; 4] {
+    fn load_shifted_rest(self, from: &[u8]) -> [__m256i; 5] {
         let mut bytes = [0; LANES * 4 + 4];
         let len = from.len().min(bytes.len());
         bytes[..len].copy_from_slice(&from[..len]);
@@ -223,12 +224,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn gather_top(self, table: &[u32], hash: __m256i) -> __m256i {
-        let bits = table.len().ilog2();
-        assert!((1..=29).contains(&bits));
-        let index = self.shr(hash, 32 - bits);
+    fn gather_top(self, HashTable { words, shift }: HashTable<'_>, hash: __m256i) -> __m256i {
         // SAFETY: see above; every index has so many bits that it is that of a word of the table, and not negative.
-        unsafe { _mm256_i32gather_epi32::<4>(table.as_ptr().cast(), index) }
+        unsafe {
+            let index = _mm256_srlv_epi32(hash, _mm256_set1_epi32(shift as i32));
+            _mm256_i32gather_epi32::<4>(words.as_ptr().cast(), index)
+        }
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::avx2::Avx2;
-use super::{ByteClasses, Kernel, Line, LongLine, Simd};
+use super::{ByteClasses, HashTable, Kernel, Line, LongLine, Simd};
 
 /// Proof that the processor has AVX-512 F, BW, CD, DQ and VL, and what [`Avx2`] proves; and VBMI and VBMI2, if it says so.
 #[derive(Clone, Copy)]
@@ -39,13 +39,13 @@ fn behind(from: &[u8], count: usize) -> &[u8] {
 }
 
 impl<const HAS_VBMI: bool> Avx512<HAS_VBMI> {
-    /// `words`, and its bytes from the second, the third and the fourth on; `behind` begins with those that follow.
+    /// `words`, and its bytes from the second, the third, the fourth and the fifth on; `behind` begins with those that follow.
     ///
     /// # Safety
     ///
     /// The processor has VBMI2.
     #[inline(always)]
-    unsafe fn shifted(self, words: __m512i, behind: __m512i) -> [__m512i; 4] {
+    unsafe fn shifted(self, words: __m512i, behind: __m512i) -> [__m512i; 5] {
         // SAFETY: the caller's.
         unsafe {
             let next = _mm512_alignr_epi32::<1>(behind, words);
@@ -54,6 +54,7 @@ impl<const HAS_VBMI: bool> Avx512<HAS_VBMI> {
                 _mm512_shrdi_epi32::<8>(words, next),
                 _mm512_shrdi_epi32::<16>(words, next),
                 _mm512_shrdi_epi32::<24>(words, next),
+                next,
             ]
         }
     }
@@ -105,7 +106,7 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
     const SHIFTS_BYTES: bool = HAS_VBMI;
 
     #[inline(always)]
-    fn load_shifted(self, from: &[u8]) -> [__m512i; 4] {
+    fn load_shifted(self, from: &[u8]) -> [__m512i; 5] {
         let from = &from[..LANES * 4 + 4];
         let words = self.load_bytes(from);
         if HAS_VBMI {
@@ -113,11 +114,17 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
             // SAFETY: the token proves that the processor has VBMI2.
             return unsafe { self.shifted(words, self.splat(behind)) };
         }
-        [words, self.load_bytes(&from[1..]), self.load_bytes(&from[2..]), self.load_bytes(&from[3..])]
+        [
+            words,
+            self.load_bytes(&from[1..]),
+            self.load_bytes(&from[2..]),
+            self.load_bytes(&from[3..]),
+            self.load_bytes(&from[4..]),
+        ]
     }
 
     #[inline(always)]
-    fn load_shifted_rest(self, from: &[u8]) -> [__m512i; 4] {
+    fn load_shifted_rest(self, from: &[u8]) -> [__m512i; 5] {
         let words = self.load_rest(from);
         if HAS_VBMI {
             let behind =
@@ -130,6 +137,7 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
             self.load_rest(behind(from, 1)),
             self.load_rest(behind(from, 2)),
             self.load_rest(behind(from, 3)),
+            self.load_rest(behind(from, 4)),
         ]
     }
 
@@ -233,15 +241,13 @@ impl<const HAS_VBMI: bool> Simd for Avx512<HAS_VBMI> {
     }
 
     #[inline(always)]
-    fn gather_top(self, table: &[u32], hash: __m512i) -> __m512i {
-        let bits = table.len().ilog2();
-        assert!((1..=29).contains(&bits));
-        let index = self.shr(hash, 32 - bits);
+    fn gather_top(self, HashTable { words, shift }: HashTable<'_>, hash: __m512i) -> __m512i {
         // Two gathers of AVX2: that of AVX-512 has its mask in a register which the compiler fills with ones by an instruction that waits, on
         // Zen 4, for what the register of another mask is: often for the gather before.
         // SAFETY: see above; every index has so many bits that it is that of a word of the table, and not negative.
         unsafe {
-            let table = table.as_ptr().cast();
+            let index = _mm512_srlv_epi32(hash, _mm512_set1_epi32(shift as i32));
+            let table = words.as_ptr().cast();
             let low = _mm256_i32gather_epi32::<4>(table, _mm512_castsi512_si256(index));
             let high = _mm256_i32gather_epi32::<4>(table, _mm512_extracti64x4_epi64::<1>(index));
             _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)

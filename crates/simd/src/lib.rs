@@ -66,10 +66,10 @@ pub trait Simd: Copy {
     fn load_rest(self, from: &[u8]) -> Self::V;
     /// Whether [`Simd::load_shifted`] shifts in registers, rather than loading four times.
     const SHIFTS_BYTES: bool;
-    /// [`Simd::load_bytes`] from the first, the second, the third and the fourth byte on; `from` holds four bytes more than a vector.
-    fn load_shifted(self, from: &[u8]) -> [Self::V; 4];
+    /// [`Simd::load_bytes`] from each of the first five bytes on; `from` holds four bytes more than a vector.
+    fn load_shifted(self, from: &[u8]) -> [Self::V; 5];
     /// As [`Simd::load_shifted`], of however few bytes, with zeros behind them.
-    fn load_shifted_rest(self, from: &[u8]) -> [Self::V; 4];
+    fn load_shifted_rest(self, from: &[u8]) -> [Self::V; 5];
     /// Bitwise AND.
     fn and(self, a: Self::V, b: Self::V) -> Self::V;
     /// Bitwise OR.
@@ -106,12 +106,8 @@ pub trait Simd: Copy {
     ///
     /// Where the table is empty.
     fn gather(self, table: &[u32], index: Self::V) -> Self::V;
-    /// As [`Simd::gather`] with the highest bits of each lane as the index: so many that it is that of a word of the table.
-    ///
-    /// # Panics
-    ///
-    /// Where the table has fewer than two words, or 4 GiB.
-    fn gather_top(self, table: &[u32], hash: Self::V) -> Self::V;
+    /// The word of a table for each lane, which is a hash.
+    fn gather_top(self, table: HashTable<'_>, hash: Self::V) -> Self::V;
     /// Lanes of `words` in which two bits are 0: that of the low half whose number are the lowest four bits of the lane of `low`, and
     /// that of the high half whose number are bits 16 to 19 of the lane of `high`.
     fn nibbles_clear(self, words: Self::V, low: Self::V, high: Self::V) -> u32;
@@ -167,6 +163,33 @@ pub trait Simd: Copy {
     fn ends_with(self, line: &[u8; 64], text: &[u8]) -> bool;
     /// For each number a bit: whether the word of `line` that its bits 12 to 14 choose has the two bits that its bits 0 to 5, and 6 to 11, choose.
     fn have_bits(self, line: &[u64; 8], numbers: &[u64; 8]) -> u32;
+}
+
+/// A table whose words are found by the highest bits of hashes.
+#[derive(Clone, Copy, Debug)]
+pub struct HashTable<'a> {
+    words: &'a [u32],
+    /// By how much a hash is shifted to be the number of a word: every hash has one.
+    shift: u32,
+}
+
+impl<'a> HashTable<'a> {
+    /// Of these words; of their number's highest power of two, where it is none itself.
+    ///
+    /// # Panics
+    ///
+    /// Where there are fewer than two words, or 4 GiB.
+    pub fn new(words: &'a [u32]) -> Self {
+        let bits = words.len().checked_ilog2().unwrap_or(0);
+        assert!((1..=29).contains(&bits), "a table of {} words", words.len());
+        Self { words, shift: 32 - bits }
+    }
+
+    /// The word of a hash.
+    #[inline(always)]
+    pub fn word(self, hash: u32) -> u32 {
+        self.words[(hash >> self.shift) as usize]
+    }
 }
 
 /// What each byte is, a bit for each class, in two forms.

@@ -1,6 +1,6 @@
 //! Arrays, as the compiler makes of them what the target has.
 
-use super::{ByteClasses, Line, LongLine, Simd};
+use super::{ByteClasses, HashTable, Line, LongLine, Simd};
 
 /// Eight words: two 128-bit vectors where there are such.
 #[derive(Clone, Copy)]
@@ -67,18 +67,19 @@ impl Simd for Portable {
     const SHIFTS_BYTES: bool = false;
 
     #[inline(always)]
-    fn load_shifted(self, from: &[u8]) -> [Words; 4] {
+    fn load_shifted(self, from: &[u8]) -> [Words; 5] {
         let from = &from[..LANES * 4 + 4];
         [
             self.load_bytes(from),
             self.load_bytes(&from[1..]),
             self.load_bytes(&from[2..]),
             self.load_bytes(&from[3..]),
+            self.load_bytes(&from[4..]),
         ]
     }
 
     #[inline(always)]
-    fn load_shifted_rest(self, from: &[u8]) -> [Words; 4] {
+    fn load_shifted_rest(self, from: &[u8]) -> [Words; 5] {
         let mut bytes = [0; LANES * 4 + 4];
         let len = from.len().min(bytes.len());
         bytes[..len].copy_from_slice(&from[..len]);
@@ -167,10 +168,8 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn gather_top(self, table: &[u32], hash: Words) -> Words {
-        let bits = table.len().ilog2();
-        assert!((1..=29).contains(&bits));
-        self.gather(table, self.shr(hash, 32 - bits))
+    fn gather_top(self, table: HashTable<'_>, hash: Words) -> Words {
+        hash.map(|hash| table.word(hash))
     }
 
     #[inline(always)]

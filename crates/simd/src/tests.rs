@@ -135,7 +135,7 @@ impl Kernel for Memory {
         assert_eq!(found, expected);
         for len in [2, 3, 64, 100] {
             let bits = usize::ilog2(len);
-            simd.store(simd.gather_top(&table[..len], vector), &mut found);
+            simd.store(simd.gather_top(HashTable::new(&table[..len]), vector), &mut found);
             let expected: Vec<u32> = index.iter().map(|i| table[(i >> (32 - bits)) as usize]).collect();
             assert_eq!(found, expected, "{len} words");
         }

@@ -35,6 +35,8 @@
 #define IGNORES_CASE (1u << 21)
 #define IS_BOUNDED (1u << 22)
 
+/* Slots of a bucket, from the first of which on a key is looked for. */
+#define BUCKET 4
 /* Of the list of a slot: whether another slot with its tag follows. */
 #define FOLLOWED (1u << 31)
 
@@ -209,7 +211,7 @@ FUNCTION void compare(Search search, LOCAL Warp *warp, u32 at, u32 kind, u32x4 i
 FUNCTION void look_up(Search search, LOCAL Warp *warp, u32 key) {
   u32 at = PLACE_OF(key), kind = KIND_OF(key);
   u64 hash = hash_of(around(search, at), kind);
-  u32 tag = (u32)hash | 1, slot = (u32)(hash >> search.slot_shift);
+  u32 tag = (u32)hash | 1, slot = (u32)(hash >> search.slot_shift) / BUCKET * BUCKET;
   u32 last_slot = (u32)(((u64)1 << (64 - search.slot_shift)) - 1);
   u32 list = 0, is_followed = 1, is_in_list = 0;
   for (;;) {
