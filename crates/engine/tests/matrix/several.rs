@@ -46,11 +46,11 @@ fn packets_of(devices: &[Device]) -> u64 {
     devices.iter().map(packets_for).min().expect("a device")
 }
 
-/// Each of the devices had a good part of the flows; of batches, whose size grows, it had one at least.
+/// Each of the devices had a part of the flows, of which few have many packets; of batches, whose size grows, it had one at least.
 fn check_parts(shares: &Shares, has_flows: bool) {
     assert_eq!(shares.devices.len(), 2);
     assert_eq!(shares.devices.iter().map(|(_, packets)| packets).sum::<u64>(), shares.device);
-    let least = if has_flows { shares.device / 5 } else { 0 };
+    let least = if has_flows { shares.device / 20 } else { 0 };
     for (id, packets) in &shares.devices {
         assert!(*packets > least, "{id}: {packets} of {}", shares.device);
     }
