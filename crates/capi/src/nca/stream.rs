@@ -14,7 +14,7 @@ use packetloom_device::{Cache, Device, Id};
 
 use super::buffer::{Buffer, Phase};
 use super::function::{Batch, Form, Function, Kind, Room};
-use super::kernel::{Lane, LeftOut, Ready};
+use super::lane::{Lane, LeftOut, OnDevice};
 use super::{NCA_QUEUES, nca_event, nca_notify, nca_packets};
 use crate::status::*;
 
@@ -81,7 +81,9 @@ struct Shared {
     steps: Vec<Step>,
     /// Places of steps, a set after the other: that of set 0 first.
     sets: Vec<Vec<usize>>,
-    devices: Vec<(Device, Vec<Ready>)>,
+    devices: Vec<Device>,
+    /// Functions that devices have, each loaded onto all of them.
+    on_devices: Vec<Vec<OnDevice>>,
     notify: nca_notify,
     jobs: Mutex<Jobs>,
     /// Rung at each change of the jobs.
@@ -110,20 +112,16 @@ pub(super) struct Settings {
 pub(super) enum Devices {
     /// On so many threads of this machine.
     Cores(usize),
-    /// Kernels on these, and functions that are built in on this machine's cores.
+    /// What devices can have on these, the rest on this machine's cores.
     On(Vec<Id>),
 }
 
 impl Stream {
     pub(super) fn new(settings: Settings) -> Outcome<Self> {
         let Settings { id, buffers, buffer_size, notify, chain, devices } = settings;
-        let kernels = chain.iter().filter_map(|(function, _)| match &function.kind {
-            Kind::Kernel(kernel) => Some(kernel),
-            _ => None,
-        });
-        let kernels: Vec<_> = kernels.collect();
+        let has_kernels = chain.iter().any(|(function, _)| matches!(function.kind, Kind::Kernel(_)));
         let (ids, threads) = match devices {
-            Devices::Cores(threads) if kernels.is_empty() => (Vec::new(), threads),
+            Devices::Cores(threads) if !has_kernels => (Vec::new(), threads),
             // Kernels are compiled for this machine's cores.
             Devices::Cores(threads) => (vec![Id::Host], threads),
             Devices::On(ids) => {
@@ -131,22 +129,24 @@ impl Stream {
                 (ids, threads)
             }
         };
-        let opened = ids.into_iter().map(|id| {
-            let device = Device::open(id, Cache::user())?;
-            let ready = kernels.iter().map(|kernel| Ready::new(kernel, &device)).collect::<Outcome<_>>()?;
-            Ok((device, ready))
+        let opened = ids.into_iter().map(|id| Ok(Device::open(id, Cache::user())?));
+        let devices = opened.collect::<Outcome<Vec<_>>>()?;
+        let mut on_devices = Vec::new();
+        let loaded = chain.iter().map(|(function, _)| {
+            let Some(loaded) = OnDevice::load(function, &devices)? else { return Ok(None) };
+            on_devices.push(loaded);
+            Ok(Some(Form::OnDevice(on_devices.len() - 1)))
         });
-        let devices: Vec<(Device, Vec<Ready>)> = opened.collect::<Outcome<_>>()?;
-        let device_of = |buffer: usize| (!kernels.is_empty()).then(|| &devices[buffer % devices.len()].0);
+        let loaded = loaded.collect::<Outcome<Vec<_>>>()?;
+        let device_of = |buffer: usize| (!on_devices.is_empty()).then(|| &devices[buffer % devices.len()]);
         let buffers = (0..buffers).map(|buffer| Buffer::new(buffer_size, device_of(buffer)));
         let buffers: Vec<_> = buffers.collect::<Outcome<_>>()?;
         let numbers: std::collections::BTreeSet<_> = chain.iter().map(|(_, set)| *set).collect();
         let of_set = |set: u32| (0..chain.len()).filter(|&place| chain[place].1 == set).collect();
         let sets = numbers.into_iter().map(of_set).collect();
         let mut steps: Vec<Step> = Vec::with_capacity(chain.len());
-        let mut count = 0;
-        for (function, _) in chain {
-            match Form::new(&function, threads, &mut count) {
+        for ((function, _), loaded) in chain.into_iter().zip(loaded) {
+            match loaded.map_or_else(|| Form::on_cores(&function, threads), Ok) {
                 Ok(form) => steps.push(Step { function, form }),
                 Err(fault) => {
                     steps.iter().for_each(|step| step.form.release(&step.function));
@@ -156,7 +156,8 @@ impl Stream {
         }
         let jobs = Mutex::new(Jobs { queues: threads / devices.len().max(1), ..Jobs::default() });
         let changed = Condvar::new();
-        let shared = Arc::new(Shared { id, buffers, steps, sets, devices, notify, jobs, changed });
+        let shared =
+            Arc::new(Shared { id, buffers, steps, sets, devices, on_devices, notify, jobs, changed });
         let stream = Self { shared, threads: Mutex::default() };
         let mut started = stream.started();
         let result = stream.start(&mut started, threads);
@@ -399,6 +400,7 @@ impl Shared {
             (contents.offsets.clone(), contents.time, std::mem::take(&mut contents.results))
         };
         results.resize_with(self.steps.len(), Vec::new);
+        let end = offsets.last().copied().unwrap_or_default();
         // SAFETY: the library has the buffer until its results were told of.
         let packets = unsafe { buffer.packets(&offsets) };
         let batch = Batch { number: job.number, time, packets: &packets };
@@ -408,10 +410,16 @@ impl Shared {
         }
         let mut queued = Vec::new();
         for set in &self.sets {
-            let (kernels, others): (Vec<_>, Vec<_>) =
-                set.iter().partition(|&&place| matches!(self.steps[place].form, Form::Kernel(_)));
-            for &place in kernels {
-                let Form::Kernel(number) = self.steps[place].form else { continue };
+            let mut others = Vec::with_capacity(set.len());
+            for &place in set {
+                let Form::OnDevice(number) = self.steps[place].form else {
+                    others.push(place);
+                    continue;
+                };
+                if !self.on_devices[number][part].takes(end) {
+                    others.push(place);
+                    continue;
+                }
                 let launched = caught(|| self.launch(number, (job.buffer, part), left_out, &offsets, lane));
                 match launched {
                     Ok(()) => queued.push((place, number)),
@@ -419,7 +427,7 @@ impl Shared {
                 }
             }
             // Each of them meets each buffer: some keep state, and wait for their turn.
-            for &place in others {
+            for place in others {
                 let Step { function, form } = &self.steps[place];
                 let ran = caught(|| function.run(form, &batch, room, &mut results[place]));
                 fault = fault.or(ran.err());
@@ -432,10 +440,11 @@ impl Shared {
             && let Some(lane) = lane
         {
             for (place, number) in queued {
-                let size = packets.len() * self.steps[place].function.result_size;
-                results[place].clear();
-                results[place].resize(size, 0);
-                fault = fault.or(caught(|| lane.read(number, &mut results[place])).err());
+                let (size, results) = (self.steps[place].function.result_size, &mut results[place]);
+                results.clear();
+                results.resize(packets.len() * size, 0);
+                let read = || Ok(lane.read(number, &self.on_devices[number][part], size, results));
+                fault = fault.or(caught(read).err());
             }
         } else if let Some(lane) = lane.take() {
             // A queue that failed is of no use, and what it may still do is not waited for.
@@ -454,15 +463,15 @@ impl Shared {
         offsets: &[u32],
         lane: &mut Option<Lane>,
     ) -> Outcome<()> {
-        let (device, kernels) = &self.devices[part];
         let place = buffer;
         let buffer = &self.buffers[place];
         let lane = match lane {
             Some(lane) => lane,
-            None => {
-                let size = (buffer.max_packets(), buffer.size() as usize);
-                lane.insert(Lane::new(device, kernels, size)?)
-            }
+            None => lane.insert(Lane::new(
+                &self.devices[part],
+                self.on_devices.iter().map(|all| &all[part]),
+                buffer,
+            )?),
         };
         let packets = nca_packets {
             traffic_stream_id: self.id,
@@ -471,6 +480,6 @@ impl Shared {
             offsets: offsets.as_ptr(),
             bytes: buffer.base().as_ptr(),
         };
-        lane.launch(number, &kernels[number], buffer, left_out, offsets, &packets)
+        lane.launch(number, &self.on_devices[number][part], buffer, left_out, offsets, &packets)
     }
 }

@@ -1,0 +1,226 @@
+//! Functions that are built in, on devices: they find what they find on cores. Without a device but the host nothing runs here.
+
+use packetloom_device::Id;
+use packetloom_io::capture::CaptureReader;
+use packetloom_io::input::Stop;
+use packetloom_packet::Batch;
+
+use super::*;
+
+/// Devices for the tests, each once.
+fn accelerators() -> Vec<nca_dev> {
+    let kinds = packetloom_testing::accelerators().into_iter().map(|id| match id {
+        Id::Host => unreachable!("it is none"),
+        Id::OpenCl(_) => nca_dev_type::NCA_OPENCL as c_int,
+        Id::Cuda(_) => nca_dev_type::NCA_CUDA as c_int,
+    });
+    let kinds: std::collections::BTreeSet<c_int> = kinds.collect();
+    kinds.into_iter().map(|dev_type| nca_dev { dev_type, num_devices: 1 }).collect()
+}
+
+/// What a stream finds in these buffers of packets, all of which are on their way at the same time.
+fn found(
+    dev: nca_dev,
+    chain: &[c_int],
+    sets: &[c_int],
+    size: c_int,
+    buffers: &[Vec<&[u8]>],
+) -> Vec<Vec<u32>> {
+    let s = works(stream(buffers.len() as c_int, size, None, chain, sets, dev));
+    for (buffer, packets) in buffers.iter().enumerate() {
+        works(add(s, buffer as c_int, packets));
+        works(nca_buffer_ready(s, buffer as c_int));
+    }
+    let of_buffer = |buffer: usize| {
+        works(nca_wait(s, buffer as c_int, -1));
+        results(s, buffer as c_int).expect("results")
+    };
+    let found = (0..buffers.len()).map(of_buffer).collect();
+    works(nca_traffic_stream_close(s));
+    found
+}
+
+/// Adds strings with keys beside [`WORDS`].
+fn add_with_keys(id: c_int, name: &CStr, keys: &CStr, result_size: c_int) {
+    static KEYS: Mutex<Option<CString>> = Mutex::new(None);
+    unsafe extern "C" fn init(id: c_int, params: *mut nca_function_params) -> c_int {
+        // SAFETY: as the library says.
+        unsafe { init_strings(id, params) };
+        let keys = KEYS.lock().expect("no panic");
+        // SAFETY: as the library says. The text stays until the function was added.
+        unsafe { (*params).config = keys.as_ref().expect("set before").as_ptr() };
+        0
+    }
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().expect("no panic");
+    *KEYS.lock().expect("no panic") = Some(keys.to_owned());
+    // SAFETY: texts, and a callback of its type.
+    works(unsafe { nca_add_network_function(id, Some(init), null(), name.as_ptr(), None, result_size) });
+}
+
+#[test]
+fn searches_on_devices_find_what_the_oracle_finds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    works(add_strings(1300, c"strings", 8));
+    works(add_strings(1301, c"aho-corasick", 8));
+    works(add_strings(1302, c"strings", 4));
+    add_with_keys(1303, c"strings", c"skip = 3\nignore_case = true", 8);
+    add_lens(1304, folder.path());
+    let chain = [1300, 1304, 1301, 1302, 1303];
+    for dev in accelerators() {
+        for (round, sets) in [[1; 5], [2, 1, 1, 0, 3]].iter().enumerate() {
+            // Part-filled buffers of any size, and a packet alone.
+            let counts = [1, 99, 100, 3, 64, 31, 100, 50];
+            let packets = counts.iter().enumerate().map(|(number, &count)| {
+                let mut packets = random_packets(count, (round * 8 + number) as u32);
+                packets[count / 2] = Vec::new();
+                packets
+            });
+            let mut packets: Vec<_> = packets.collect();
+            // A string at each byte, one that lies across two packets, and one at the end of all.
+            packets[1] = vec![vec![b'd'; 2048]; 99];
+            packets[3] = [&b"xa"[..], b"bc", b"xyzabc"].map(<[u8]>::to_vec).to_vec();
+            packets[4] = vec![Vec::new(); 64];
+            let buffers: Vec<Vec<&[u8]>> =
+                packets.iter().map(|packets| packets.iter().map(|packet| &packet[..]).collect()).collect();
+            let all = found(dev, &chain, sets, 100, &buffers);
+            for (packets, found) in packets.iter().zip(&all) {
+                let (found, count) = (&found[..], packets.len());
+                let (strings, found) = found.split_at(2 * count);
+                let (lens, found) = found.split_at(count);
+                let (automaton, found) = found.split_at(2 * count);
+                let (short, skipped) = found.split_at(count);
+                let expected = expected(packets);
+                assert_eq!(strings, expected);
+                assert_eq!(automaton, expected);
+                assert!(short.iter().eq(expected.iter().step_by(2)));
+                assert!(lens.iter().zip(packets).all(|(&len, packet)| len as usize == packet.len()));
+                let behind = |packet: &Vec<u8>| packet.get(3..).unwrap_or_default().to_ascii_lowercase();
+                let behind: Vec<_> = packets.iter().map(behind).collect();
+                let words = super::expected(&behind);
+                let words =
+                    words.chunks(2).flat_map(|word| [word[0], if word[0] > 0 { word[1] + 3 } else { 0 }]);
+                assert_eq!(skipped, words.collect::<Vec<_>>());
+            }
+        }
+    }
+    for id in chain {
+        works(nca_remove_network_function(id));
+    }
+}
+
+/// Of all buffers of a ring, over and over: what one buffer had leaves nothing for the next one.
+#[test]
+fn buffers_on_devices_come_in_order_and_are_used_again() {
+    static TOLD: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+    unsafe extern "C" fn notify(_: c_int, buffer: c_int, _: c_int) -> c_int {
+        TOLD.lock().expect("no panic").push(buffer);
+        0
+    }
+    works(add_strings(1310, c"strings", 8));
+    for dev in accelerators() {
+        TOLD.lock().expect("no panic").clear();
+        let s = works(stream(5, 80, Some(notify), &[1310], &[1], dev));
+        let mut told = Vec::new();
+        for round in 0..12 {
+            works(nca_set_queues(s, 1 + round % 3));
+            let all: Vec<_> = (0..5)
+                .map(|step| {
+                    let (buffer, seed) = (step * 2 % 5, (round * 5 + step) as u32);
+                    let packets = random_packets(1 + seed as usize * 13 % 80, seed);
+                    for packet in &packets {
+                        works(add(s, buffer, &[packet]));
+                    }
+                    works(nca_buffer_ready(s, buffer));
+                    told.push(buffer);
+                    (buffer, packets)
+                })
+                .collect();
+            for (buffer, packets) in all {
+                works(nca_wait(s, buffer, 60_000));
+                assert_eq!(results(s, buffer), Ok(expected(&packets)));
+            }
+        }
+        works(nca_traffic_stream_close(s));
+        assert_eq!(*TOLD.lock().expect("no panic"), told);
+    }
+    works(nca_remove_network_function(1310));
+}
+
+#[test]
+fn parts_of_a_search_on_a_device_are_left_out() {
+    let (copies, kernels) = (nca_part::NCA_COPIES as c_int, nca_part::NCA_KERNELS as c_int);
+    works(add_strings(1320, c"strings", 4));
+    for dev in accelerators() {
+        let s = works(stream(1, 100, None, &[1320], &[1], dev));
+        works(nca_leave_out(s, kernels));
+        assert_eq!(run_buffer(s, 0, &[b"abc", b"d"]), [0, 0], "no kernel has run");
+        works(nca_leave_out(s, copies));
+        assert_eq!(run_buffer(s, 0, &[b"xabc", b"d"]), [0, 0], "no result was copied");
+        works(nca_leave_out(s, 0));
+        assert_eq!(run_buffer(s, 0, &[b"xabc", b"d", b""]), [1, 4, 0], "all is done");
+        works(nca_traffic_stream_close(s));
+    }
+    works(nca_remove_network_function(1320));
+}
+
+/// What offsets are in a buffer's memory once it is ready leads a device nowhere: no results but these are of meaning then.
+#[test]
+fn offsets_that_change_too_late_are_harmless_on_devices() {
+    works(add_strings(1330, c"strings", 8));
+    for dev in accelerators() {
+        let s = works(stream(1, 100, None, &[1330], &[1], dev));
+        let mut memory = nca_memory { bytes: null_mut(), offsets: null_mut(), size: 0, max_packets: 0 };
+        // SAFETY: there is room.
+        works(unsafe { nca_buffer_memory(s, 0, &raw mut memory) });
+        for value in [0, 1, 500, u32::MAX] {
+            works(add(s, 0, &[b"abc", b"d", b"xxabc"]));
+            // SAFETY: there are as many offsets, and they are the program's.
+            unsafe { std::slice::from_raw_parts_mut(memory.offsets, 101)[1..].fill(value) };
+            works(nca_buffer_ready(s, 0));
+            works(nca_wait(s, 0, -1));
+            assert_eq!(results(s, 0).expect("results").len(), 6);
+        }
+        assert_eq!(run_buffer(s, 0, &[b"abc", b"d"]), [1, 3, 4, 1], "the stream goes on");
+        works(nca_traffic_stream_close(s));
+    }
+    works(nca_remove_network_function(1330));
+}
+
+/// The frames of a capture.
+fn frames(path: &std::path::Path) -> Vec<Vec<u8>> {
+    let mut reader = CaptureReader::open(path, &Stop::default()).expect("a capture");
+    let (mut batch, mut frames) = (Batch::new(256), Vec::new());
+    while reader.fill(&mut batch).expect("it is read") {
+        frames.extend(batch.each_bytes().map(<[u8]>::to_vec));
+    }
+    frames
+}
+
+#[test]
+fn functions_find_the_same_in_a_capture_on_devices_and_on_cores() {
+    let capture = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/edge/edge.pcap");
+    let frames = frames(&capture);
+    assert!(frames.len() > 5000);
+    let buffers: Vec<Vec<&[u8]>> =
+        frames.chunks(700).map(|frames| frames.iter().map(|frame| &frame[..]).collect()).collect();
+    works(add_strings(1340, c"strings", 8));
+    works(add_strings(1341, c"aho-corasick", 8));
+    let keys = CString::new(format!(
+        "format = \"lines\"\nskip = 34\npatterns = {:?}",
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")
+    ));
+    add_with_keys(1342, c"strings", &keys.expect("no NUL"), 8);
+    let (chain, sets) = ([1340, 1341, 1342], [1, 1, 2]);
+    let on_cores = found(CPU, &chain, &sets, 700, &buffers);
+    for (packets, found) in buffers.iter().zip(&on_cores) {
+        let packets: Vec<_> = packets.iter().map(|packet| packet.to_vec()).collect();
+        assert_eq!(found[..2 * packets.len()], expected(&packets));
+    }
+    for dev in accelerators() {
+        assert!(found(dev, &chain, &sets, 700, &buffers) == on_cores, "{dev:?}");
+    }
+    for id in chain {
+        works(nca_remove_network_function(id));
+    }
+}
