@@ -10,6 +10,7 @@ use packetloom_pattern::{Match, Scratch};
 use super::fields::alone;
 use super::judge::{InPayload, Judge, Message, bytes_of, in_fields};
 use super::learning::Current;
+use super::locate::{Locator, Text};
 use super::{List, Within, is_cut_off};
 use crate::watches::payload_in;
 use crate::{Function, Logged, Report};
@@ -25,6 +26,7 @@ pub(super) struct StringsCpu {
     matches: Vec<Match>,
     scratch: Scratch,
     patterns: Vec<u32>,
+    locator: Locator,
 }
 
 /// A packet that is searched.
@@ -47,6 +49,7 @@ impl StringsCpu {
             matches: Vec::new(),
             scratch: Scratch::default(),
             patterns: Vec::new(),
+            locator: Locator::default(),
         }
     }
 
@@ -140,15 +143,23 @@ impl Function for StringsCpu {
     fn process(&mut self, batch: &mut Batch) {
         self.judge.logged.clear();
         self.search(batch);
-        let Self { judge, packets, packet_of, matches, patterns, .. } = self;
+        let Self { judge, set, packets, packet_of, matches, patterns, locator, .. } = self;
         let list = Arc::clone(&judge.list);
         let packet_of = |found: &Match| packet_of[found.text as usize];
         for of_packet in matches.chunk_by(|a, b| packet_of(a) == packet_of(b)) {
             let packet = &packets[packet_of(&of_packet[0]) as usize];
+            let first = judge.logged.len();
             if !Self::judge(&list, judge, packet, of_packet, patterns) {
                 continue;
             }
             let (settings, frame) = (&list.settings, packet.frame as usize);
+            let logged = &mut judge.logged[first..];
+            if settings.offsets && !logged.is_empty() {
+                let payload = packet.has_payload.then(|| text_of(batch, frame, settings.within)).flatten();
+                let payload = payload.map(|bytes| Text::payload(bytes, settings.within));
+                let texts: Vec<_> = payload.into_iter().chain(Text::values(&packet.messages)).collect();
+                locator.locate(&list, set.matcher(), &texts, logged);
+            }
             if let Some(mark) = settings.mark {
                 batch.set_mark(frame, mark);
             }
