@@ -118,6 +118,15 @@ impl From<packetloom_device::Error> for Fault {
     }
 }
 
+impl From<packetloom_engine::offload::Error> for Fault {
+    fn from(error: packetloom_engine::offload::Error) -> Self {
+        match error {
+            packetloom_engine::offload::Error::Device(error) => error.into(),
+            error => Self::new(PL_ERROR_DEVICE, error.to_string()),
+        }
+    }
+}
+
 impl From<packetloom_pattern::image::Error> for Fault {
     fn from(error: packetloom_pattern::image::Error) -> Self {
         match error {

@@ -49,7 +49,7 @@ pub(super) struct Search {
 pub(super) struct ChainText {
     text: String,
     folder: PathBuf,
-    link: LinkType,
+    pub(super) link: LinkType,
 }
 
 /// The keys of `strings` and `aho-corasick`.
@@ -186,26 +186,31 @@ impl ChainText {
         embedded::check(&chain)?;
         Ok(Self { text, folder: folder.into(), link: params.link })
     }
+
+    /// The chain, once more.
+    pub(super) fn chain(&self) -> Outcome<Chain> {
+        let context = Context { folder: &self.folder, ignore_flags: false };
+        Ok(Chain::parse("config", &self.text, context)?)
+    }
 }
 
-/// How a stream runs a function.
+/// How a stream runs a function on cores.
 pub(super) enum Form {
-    /// On cores.
     Strings,
     /// Each thread has its own.
     Chain(Mutex<Vec<Embedded>>),
     /// All buffers go through one, in order.
     Ordered(Box<Mutex<Embedded>>, Turn),
-    /// On the stream's devices, where it has this number.
-    OnDevice(usize),
+    /// It is a kernel of the program, for devices alone.
+    Kernel,
 }
 
 impl Form {
-    /// On the cores of a stream with so many threads.
-    pub(super) fn on_cores(function: &Function, threads: usize) -> Outcome<Self> {
+    /// For a stream with so many threads.
+    pub(super) fn new(function: &Function, threads: usize) -> Outcome<Self> {
         match &function.kind {
             Kind::Strings(..) | Kind::AhoCorasick(..) => Ok(Self::Strings),
-            Kind::Kernel(_) => Err(Fault::new(PL_ERROR_INTERNAL, "a kernel without a device")),
+            Kind::Kernel(_) => Ok(Self::Kernel),
             Kind::Chain(chain) => {
                 if function.writes.load(Ordering::Acquire) {
                     let text = format!(

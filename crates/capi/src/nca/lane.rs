@@ -4,6 +4,11 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use packetloom_device::{Device, Id, Memory, Queue, Shared};
+use packetloom_engine::Chain;
+use packetloom_engine::offload;
+use packetloom_engine::offload::frames::{self, Acl, Answer, Buffers, Frames, Place};
+use packetloom_nf::Offload;
+use packetloom_packet::LinkType;
 use packetloom_pattern::image::{Batch, FirstOnDevice, Image, Shape, Target};
 
 use super::buffer::Buffer;
@@ -15,22 +20,61 @@ use crate::status::*;
 /// How long the kernels of a buffer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A function, laid out for any device.
+/// A function, ready to be loaded onto devices.
 enum LaidOut<'a> {
     Kernel(&'a Arc<Kernel>),
     Strings(Image, Search),
+    Acl(Box<Chain>, LinkType),
 }
 
-/// Whether devices can have a function. Those that are built in are for GPUs and the like: this machine's cores run them without kernels.
-fn can_have(devices: &[Device], function: &Function) -> bool {
-    let all = |what: fn(&Device) -> bool| !devices.is_empty() && devices.iter().all(what);
-    match function.kind {
-        Kind::Kernel(_) => all(|_| true),
-        Kind::Strings(..) | Kind::AhoCorasick(..) => all(|device| {
-            let description = device.description();
-            description.id != Id::Host && description.atomics_64
-        }),
-        Kind::Chain(_) => false,
+impl<'a> LaidOut<'a> {
+    /// None where the function is for cores. Those that are built in are for GPUs and the like: this machine's cores run them without kernels.
+    fn new(function: &'a Function, devices: &[Device]) -> Outcome<Option<Self>> {
+        let mut all = devices.iter().map(Device::description);
+        let is_host = all.clone().any(|device| device.id == Id::Host);
+        Ok(match &function.kind {
+            Kind::Kernel(kernel) => Some(Self::Kernel(kernel)),
+            _ if is_host || devices.is_empty() => None,
+            Kind::Strings(..) | Kind::AhoCorasick(..) if !all.all(|device| device.atomics_64) => None,
+            Kind::Strings(matcher, search) => {
+                Some(Self::Strings(Image::new(matcher.patterns(), &[]), *search))
+            }
+            Kind::AhoCorasick(_, patterns, search) => Some(Self::Strings(Image::new(patterns, &[]), *search)),
+            Kind::Chain(text) => {
+                let chain = text.chain()?;
+                let is_acl = match chain.functions() {
+                    [acl] => acl.is_offloadable() && !acl.has_changing_rules() && !acl.hands_out(),
+                    _ => false,
+                };
+                is_acl.then(|| Self::Acl(Box::new(chain), text.link))
+            }
+        })
+    }
+
+    /// None where the device cannot have it.
+    fn load(&self, device: &Device) -> Outcome<Option<OnDevice>> {
+        match self {
+            Self::Kernel(kernel) => Ready::new(kernel, device).map(|kernel| Some(OnDevice::Kernel(kernel))),
+            Self::Strings(image, search) => {
+                let strings = FirstOnDevice::new(device, image, &Target::of(device))?;
+                Ok(Some(OnDevice::Strings(strings, *search)))
+            }
+            Self::Acl(chain, link) => {
+                let offload = chain.functions().first().and_then(|function| function.offload(0));
+                let Some(Offload::Acl { rules, verdicts, .. }) = offload else { return Ok(None) };
+                let policy = chain.settings.run.policy();
+                let options = frames::Options { policy, ..frames::Options::default() };
+                let acl = Acl { rules: &rules, verdicts: &verdicts };
+                let frames = match Frames::new(device, &[acl], options) {
+                    Ok(frames) => frames,
+                    // Too many rules.
+                    Err(offload::Error::Image(_)) => return Ok(None),
+                    Err(error) => return Err(error.into()),
+                };
+                let marks = rules.rules.iter().map(|rule| rule.mark).collect();
+                Ok(Some(OnDevice::Acl(Box::new(AclOnDevice { frames, marks, link: *link }))))
+            }
+        }
     }
 }
 
@@ -38,35 +82,32 @@ fn can_have(devices: &[Device], function: &Function) -> bool {
 pub(super) enum OnDevice {
     Kernel(Ready),
     Strings(FirstOnDevice, Search),
+    Acl(Box<AclOnDevice>),
+}
+
+/// An ACL on a device.
+pub(super) struct AclOnDevice {
+    frames: Frames,
+    /// Of each rule.
+    marks: Vec<u32>,
+    /// What packets begin with.
+    link: LinkType,
 }
 
 impl OnDevice {
     /// Loads a function onto each of some devices; none where it is for cores.
     pub(super) fn load(function: &Function, devices: &[Device]) -> Outcome<Option<Vec<Self>>> {
-        if !can_have(devices, function) {
-            return Ok(None);
-        }
-        let laid_out = match &function.kind {
-            Kind::Kernel(kernel) => LaidOut::Kernel(kernel),
-            Kind::Strings(matcher, search) => LaidOut::Strings(Image::new(matcher.patterns(), &[]), *search),
-            Kind::AhoCorasick(_, patterns, search) => LaidOut::Strings(Image::new(patterns, &[]), *search),
-            Kind::Chain(_) => return Ok(None),
+        let loaded = || {
+            let Some(laid_out) = LaidOut::new(function, devices)? else { return Ok(None) };
+            devices.iter().map(|device| laid_out.load(device)).collect()
         };
-        let load = |device: &Device| match &laid_out {
-            LaidOut::Kernel(kernel) => Ready::new(kernel, device).map(Self::Kernel),
-            LaidOut::Strings(image, search) => {
-                let loaded = FirstOnDevice::new(device, image, &Target::of(device));
-                let loaded = loaded.map_err(|error| Fault::from(error).of_function(function.id))?;
-                Ok(Self::Strings(loaded, *search))
-            }
-        };
-        devices.iter().map(load).collect::<Outcome<_>>().map(Some)
+        loaded().map_err(|fault: Fault| fault.of_function(function.id))
     }
 
     /// Whether it takes a buffer whose contents end at this byte.
     pub(super) fn takes(&self, end: u32) -> bool {
         match self {
-            Self::Kernel(_) => true,
+            Self::Kernel(_) | Self::Acl(_) => true,
             Self::Strings(..) => (end as usize) < Shape::LIMIT,
         }
     }
@@ -76,6 +117,7 @@ impl OnDevice {
         match self {
             Self::Kernel(kernel) => kernel.result_size(),
             Self::Strings(..) => size_of::<u64>(),
+            Self::Acl(_) => size_of::<Answer>(),
         }
     }
 }
@@ -92,11 +134,37 @@ pub(super) struct LeftOut {
 pub(super) struct Lane {
     queue: Queue,
     packets: Memory,
-    /// For each function, what it finds out: on the device, and where it is copied to.
-    found: Vec<(Memory, Shared)>,
+    /// Of each function.
+    rooms: Vec<Room>,
     is_copied: bool,
     /// Where the packets lie that were copied last.
     offsets: Vec<u32>,
+}
+
+/// Where a function works.
+struct Room {
+    /// What it finds out, and where that is copied to.
+    found: Memory,
+    out: Shared,
+    /// Where an ACL is told that packets lie, and where that is copied from.
+    places: Option<(Memory, Shared)>,
+    /// Where an ACL writes nothing.
+    none: Memory,
+}
+
+impl Room {
+    fn new(device: &Device, function: &OnDevice, packets: usize) -> Outcome<Self> {
+        let bytes = packets * function.bytes();
+        let places = match function {
+            OnDevice::Acl(_) => {
+                let bytes = packets * size_of::<Place>();
+                Some((device.zeros(bytes)?, device.share(bytes)?))
+            }
+            _ => None,
+        };
+        let (found, out) = (device.zeros(bytes)?, device.share(bytes)?);
+        Ok(Self { found, out, places, none: device.memory(0)? })
+    }
 }
 
 impl Lane {
@@ -105,13 +173,10 @@ impl Lane {
         functions: impl Iterator<Item = &'a OnDevice>,
         buffer: &Buffer,
     ) -> Outcome<Self> {
-        let found = functions.map(|function| {
-            let bytes = buffer.max_packets() * function.bytes();
-            Ok((device.zeros(bytes)?, device.share(bytes)?))
-        });
-        let found = found.collect::<Outcome<_>>()?;
+        let rooms = functions.map(|function| Room::new(device, function, buffer.max_packets()));
+        let rooms = rooms.collect::<Outcome<_>>()?;
         let (queue, packets) = (device.queue()?, device.memory(buffer.size() as usize)?);
-        Ok(Self { queue, packets, found, is_copied: false, offsets: Vec::new() })
+        Ok(Self { queue, packets, rooms, is_copied: false, offsets: Vec::new() })
     }
 
     /// Another buffer's packets come.
@@ -129,34 +194,52 @@ impl Lane {
         offsets: &[u32],
         packets: &nca_packets,
     ) -> Outcome<()> {
+        let Self { queue, packets: memory, rooms, .. } = self;
         let (Some(shared), [.., end]) = (&buffer.shared, offsets) else {
             return Err(Fault::new(PL_ERROR_INTERNAL, "a buffer without memory that is copied from"));
         };
-        let (first, end) = (buffer.first(), *end);
+        let (first, end, count) = (buffer.first(), *end, packets.num_packets);
         // A kernel of the program relies on offsets that are those of as many packets.
         let has_copies = !left_out.copies || self.offsets != offsets;
         if !self.is_copied && has_copies {
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            let contents = first as usize..end as usize;
-            self.queue.copy_in(&mut shared, 0..4 * offsets.len(), &self.packets, 0)?;
-            self.queue.copy_in(&mut shared, contents, &self.packets, first as usize)?;
+            queue.copy_in(&mut shared, 0..4 * offsets.len(), memory, 0)?;
+            queue.copy_in(&mut shared, first as usize..end as usize, memory, first as usize)?;
             self.is_copied = true;
             offsets.clone_into(&mut self.offsets);
         }
-        let (found, out) = &mut self.found[number];
+        let Room { found, out, places, none } = &mut rooms[number];
+        if let (OnDevice::Acl(acl), Some((to, from)), false) = (function, &mut *places, left_out.copies) {
+            let place = |pair: &[u32]| Place::near(pair[0], pair[1] - pair[0], acl.link);
+            let all: Vec<_> = offsets.windows(2).map(place).collect();
+            let bytes: &[u8] = bytemuck::cast_slice(&all);
+            from.write(0, bytes);
+            queue.copy_in(from, 0..bytes.len(), to, 0)?;
+        }
         if !left_out.kernels {
             match function {
-                OnDevice::Kernel(kernel) => kernel.launch(&mut self.queue, &self.packets, found, packets)?,
+                OnDevice::Kernel(kernel) => kernel.launch(queue, memory, found, packets)?,
                 OnDevice::Strings(strings, search) => {
-                    let shape = Shape { texts: packets.num_packets, len: end - first };
-                    let memory = (&self.packets).into();
+                    let shape = Shape { texts: count, len: end - first };
+                    let memory = (&*memory).into();
                     let batch = Batch { memory, shape, begin: first, offsets: 0, skip: search.skip };
-                    strings.find(&mut self.queue, &batch, found)?;
+                    strings.find(queue, &batch, found)?;
+                }
+                OnDevice::Acl(acl) => {
+                    let buffers = Buffers {
+                        frames: (&*memory).into(),
+                        bytes: memory.len(),
+                        places: places.as_ref().map_or(&*none, |(places, _)| places).into(),
+                        answers: (&*found).into(),
+                        others: (&*none).into(),
+                        room: buffer.max_packets() as u32,
+                    };
+                    acl.frames.launch(queue, &buffers, 0..count)?;
                 }
             }
         }
         if !left_out.copies {
-            self.queue.copy_out(found, 0..packets.num_packets as usize * function.bytes(), out, 0)?;
+            queue.copy_out(found, 0..count as usize * function.bytes(), out, 0)?;
         }
         Ok(())
     }
@@ -170,22 +253,44 @@ impl Lane {
         Err(Fault::new(PL_ERROR_DEVICE, text))
     }
 
-    /// What a function has found, after [`Lane::finish`]: `size` bytes for each packet.
-    pub(super) fn read(&mut self, number: usize, function: &OnDevice, size: usize, results: &mut [u8]) {
-        let found = &mut self.found[number].1;
+    /// What a function has found, after [`Lane::finish`]: `size` bytes for each packet. Returns the packets that cores must look at.
+    pub(super) fn read(
+        &mut self,
+        number: usize,
+        function: &OnDevice,
+        size: usize,
+        results: &mut [u8],
+    ) -> Vec<usize> {
+        let (out, count) = (&mut self.rooms[number].out, results.len() / size);
+        let mut left = Vec::new();
         match function {
-            OnDevice::Kernel(_) => found.read(0, results),
+            OnDevice::Kernel(_) => out.read(0, results),
             OnDevice::Strings(..) => {
-                let mut words = vec![0; results.len() / size * size_of::<u64>()];
-                found.read(0, &mut words);
-                for (index, word) in words.as_chunks().0.iter().enumerate() {
-                    let Some((end, pattern)) = FirstOnDevice::first(u64::from_ne_bytes(*word)) else {
-                        continue;
-                    };
-                    put(results, size, index, [pattern + 1, end]);
+                let mut words = vec![0u64; count];
+                out.read(0, bytemuck::cast_slice_mut(&mut words));
+                for (index, word) in words.into_iter().enumerate() {
+                    if let Some((end, pattern)) = FirstOnDevice::first(word) {
+                        put(results, size, index, [pattern + 1, end]);
+                    }
+                }
+            }
+            OnDevice::Acl(acl) => {
+                let mut answers = vec![Answer::default(); count];
+                out.read(0, bytemuck::cast_slice_mut(&mut answers));
+                for (index, answer) in answers.into_iter().enumerate() {
+                    match answer.verdict() {
+                        None => left.push(index),
+                        Some(verdict) => {
+                            // Frames without a match key have no rule.
+                            let rule = (answer.ip_bytes() > 0).then(|| answer.first() as usize);
+                            let mark = rule.and_then(|rule| acl.marks.get(rule)).copied().unwrap_or(0);
+                            put(results, size, index, [verdict.code().into(), mark]);
+                        }
+                    }
                 }
             }
         }
+        left
     }
 
     /// Leaves a device that fails or hangs.

@@ -71,6 +71,8 @@ impl Jobs {
 struct Step {
     function: Arc<Function>,
     form: Form,
+    /// Its number among those that devices have, if it is one.
+    on_device: Option<usize>,
 }
 
 /// What threads share.
@@ -135,7 +137,7 @@ impl Stream {
         let loaded = chain.iter().map(|(function, _)| {
             let Some(loaded) = OnDevice::load(function, &devices)? else { return Ok(None) };
             on_devices.push(loaded);
-            Ok(Some(Form::OnDevice(on_devices.len() - 1)))
+            Ok(Some(on_devices.len() - 1))
         });
         let loaded = loaded.collect::<Outcome<Vec<_>>>()?;
         let device_of = |buffer: usize| (!on_devices.is_empty()).then(|| &devices[buffer % devices.len()]);
@@ -145,9 +147,9 @@ impl Stream {
         let of_set = |set: u32| (0..chain.len()).filter(|&place| chain[place].1 == set).collect();
         let sets = numbers.into_iter().map(of_set).collect();
         let mut steps: Vec<Step> = Vec::with_capacity(chain.len());
-        for ((function, _), loaded) in chain.into_iter().zip(loaded) {
-            match loaded.map_or_else(|| Form::on_cores(&function, threads), Ok) {
-                Ok(form) => steps.push(Step { function, form }),
+        for ((function, _), on_device) in chain.into_iter().zip(loaded) {
+            match Form::new(&function, threads) {
+                Ok(form) => steps.push(Step { function, form, on_device }),
                 Err(fault) => {
                     steps.iter().for_each(|step| step.form.release(&step.function));
                     return Err(fault);
@@ -412,14 +414,11 @@ impl Shared {
         for set in &self.sets {
             let mut others = Vec::with_capacity(set.len());
             for &place in set {
-                let Form::OnDevice(number) = self.steps[place].form else {
+                let number = self.steps[place].on_device;
+                let Some(number) = number.filter(|&number| self.on_devices[number][part].takes(end)) else {
                     others.push(place);
                     continue;
                 };
-                if !self.on_devices[number][part].takes(end) {
-                    others.push(place);
-                    continue;
-                }
                 let launched = caught(|| self.launch(number, (job.buffer, part), left_out, &offsets, lane));
                 match launched {
                     Ok(()) => queued.push((place, number)),
@@ -428,7 +427,7 @@ impl Shared {
             }
             // Each of them meets each buffer: some keep state, and wait for their turn.
             for place in others {
-                let Step { function, form } = &self.steps[place];
+                let Step { function, form, .. } = &self.steps[place];
                 let ran = caught(|| function.run(form, &batch, room, &mut results[place]));
                 fault = fault.or(ran.err());
             }
@@ -440,10 +439,8 @@ impl Shared {
             && let Some(lane) = lane
         {
             for (place, number) in queued {
-                let (size, results) = (self.steps[place].function.result_size, &mut results[place]);
-                results.clear();
-                results.resize(packets.len() * size, 0);
-                let read = || Ok(lane.read(number, &self.on_devices[number][part], size, results));
+                let (function, results) = (&self.on_devices[number][part], &mut results[place]);
+                let read = || self.read(place, (lane, number, function), &batch, room, results);
                 fault = fault.or(caught(read).err());
             }
         } else if let Some(lane) = lane.take() {
@@ -453,6 +450,32 @@ impl Shared {
         let mut contents = buffer.lock();
         contents.results = results;
         contents.fault = fault;
+    }
+
+    /// Reads what a device has found about a batch, and has this core look at packets that the device could not judge.
+    fn read(
+        &self,
+        place: usize,
+        (lane, number, on_device): (&mut Lane, usize, &OnDevice),
+        batch: &Batch<'_>,
+        room: &mut Room,
+        results: &mut Vec<u8>,
+    ) -> Outcome<()> {
+        let Step { function, form, .. } = &self.steps[place];
+        let size = function.result_size;
+        results.clear();
+        results.resize(batch.packets.len() * size, 0);
+        let left = lane.read(number, on_device, size, results);
+        if left.is_empty() {
+            return Ok(());
+        }
+        let packets: Vec<_> = left.iter().map(|&index| batch.packets[index]).collect();
+        let mut found = Vec::new();
+        function.run(form, &Batch { packets: &packets, ..*batch }, room, &mut found)?;
+        for (&index, found) in left.iter().zip(found.chunks(size)) {
+            results[index * size..][..size].copy_from_slice(found);
+        }
+        Ok(())
     }
 
     fn launch(

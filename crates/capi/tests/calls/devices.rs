@@ -224,3 +224,116 @@ fn functions_find_the_same_in_a_capture_on_devices_and_on_cores() {
         works(nca_remove_network_function(id));
     }
 }
+
+/// Adds an ACL with these rules and keys.
+fn add_acl(id: c_int, folder: &std::path::Path, rules: &str, keys: &str, link_type: u32, result_size: c_int) {
+    static SAID: Mutex<Option<(CString, u32)>> = Mutex::new(None);
+    static ONE: Mutex<()> = Mutex::new(());
+    unsafe extern "C" fn init(_: c_int, params: *mut nca_function_params) -> c_int {
+        let said = SAID.lock().expect("no panic");
+        let (config, link_type) = said.as_ref().expect("set before");
+        // SAFETY: the library passes parameters that are to be filled in; the text stays until the function was added.
+        unsafe {
+            (*params).config = config.as_ptr();
+            (*params).link_type = *link_type;
+        }
+        0
+    }
+    let file = folder.join(format!("{id}.rules"));
+    std::fs::write(&file, rules).expect("written");
+    let config = CString::new(format!("rules = {file:?}\n{keys}")).expect("no NUL");
+    let _one = ONE.lock().expect("no panic");
+    *SAID.lock().expect("no panic") = Some((config, link_type));
+    // SAFETY: texts, and a callback of its type.
+    works(unsafe { nca_add_network_function(id, Some(init), null(), c"acl".as_ptr(), None, result_size) });
+}
+
+const ACL: &str = "permit udp from any to any port 53 mark 7
+deny tcp from any to any port 0-1023 flags S/SA
+permit tcp from 10.0.0.0/8 to any mark 3
+deny any from any to any fragment any
+deny udp from any port 1000-4000 to any mark 9
+deny icmpv6 from any to any
+permit any from any to any mark 4294967295
+";
+
+/// Frames that are cut, changed, or of no kind at all, beside good ones.
+fn damaged(frames: &[Vec<u8>], seed: u32) -> Vec<Vec<u8>> {
+    let mut state = seed;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as usize % below
+    };
+    let mut damage = |frame: &Vec<u8>| {
+        let mut frame = frame.clone();
+        match next(6) {
+            0 => frame.truncate(next(frame.len() + 1)),
+            1 => frame.truncate(next(60).min(frame.len())),
+            2 | 3 if !frame.is_empty() => {
+                let at = next(frame.len().min(64));
+                frame[at] = next(256) as u8;
+            }
+            _ => {}
+        }
+        frame
+    };
+    frames.iter().map(&mut damage).collect()
+}
+
+#[test]
+fn acls_on_devices_say_what_they_say_on_cores() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/edge");
+    let edge = std::fs::read_to_string(examples.join("edge.rules")).expect("rules");
+    add_acl(1350, folder.path(), ACL, "", 0, 8);
+    add_acl(1351, folder.path(), &edge, "[run]\nnon_ip = \"drop\"\nmalformed = \"drop\"", 0, 4);
+    add_acl(1352, folder.path(), "deny any from 10.0.0.0/9 to any mark 5\n", "default = \"permit\"", 101, 8);
+    // Those with a log, or that know of connections, stay on cores; in the same stream.
+    add_acl(1353, folder.path(), "reflect udp from any to any\n", "", 0, 8);
+    works(add_strings(1354, c"strings", 8));
+    let mut captures = vec![examples.join("edge.pcap")];
+    if let Some(corpus) = packetloom_testing::corpus("captures") {
+        let all = std::fs::read_dir(corpus).expect("captures").map(|entry| entry.expect("an entry").path());
+        let is_small = |path: &std::path::PathBuf| {
+            path.extension().is_some_and(|end| end == "pcap" || end == "pcapng")
+                && std::fs::metadata(path).is_ok_and(|data| data.len() < 200_000)
+        };
+        captures.extend(all.filter(is_small));
+    }
+    let (chain, sets) = ([1350, 1351, 1352, 1353, 1354], [1, 1, 2, 1, 2]);
+    let mut all: Vec<Vec<u8>> = captures.iter().flat_map(|path| frames(path)).collect();
+    all.retain(|frame| frame.len() <= 2048);
+    all.extend(damaged(&all, 3));
+    // A long chain of IPv6 headers, of which a device sees the beginning alone.
+    let mut long = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 168, 0, 64];
+    long.extend([0xfd; 32]);
+    (0..20).for_each(|header| long.extend([if header == 19 { 17 } else { 0 }, 0, 1, 4, 0, 0, 0, 0]));
+    long.extend([0x10, 0, 0, 53, 0, 8, 0, 0]);
+    all.push(long);
+    all.push(Vec::new());
+    let buffers: Vec<Vec<&[u8]>> =
+        all.chunks(900).map(|frames| frames.iter().map(|frame| &frame[..]).collect()).collect();
+    // Those of the function that keeps connections depend on what came before: one buffer is judged after the other.
+    let on_cores = found(nca_dev { dev_type: 0, num_devices: 1 }, &chain, &sets, 900, &buffers);
+    let verdicts: std::collections::BTreeSet<_> = buffers
+        .iter()
+        .zip(&on_cores)
+        .flat_map(|(packets, found)| found[..2 * packets.len()].chunks(2))
+        .collect();
+    assert!(verdicts.len() > 4, "{verdicts:?}");
+    for dev in accelerators() {
+        let on_device = found(dev, &chain, &sets, 900, &buffers);
+        for (buffer, (on_device, on_cores)) in on_device.iter().zip(&on_cores).enumerate() {
+            let differs = on_device.iter().zip(on_cores).position(|(a, b)| a != b);
+            assert_eq!(
+                differs,
+                None,
+                "word {differs:?} of buffer {buffer} with {} packets",
+                buffers[buffer].len()
+            );
+        }
+    }
+    for id in chain {
+        works(nca_remove_network_function(id));
+    }
+}
