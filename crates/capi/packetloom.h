@@ -352,8 +352,8 @@ typedef int (*nca_notify)(int traffic_stream_id, int buffer_id, int event);
  */
 typedef struct nca_dev {
   /**
-   * One of `nca_dev_type`. Kernels, "strings" and "aho-corasick" run on the devices; other functions that are built in run on cores, in the threads
-   * that feed the devices, and so do those two for devices without 64-bit atomics and for buffers whose contents end beyond 256 MiB of memory.
+   * One of `nca_dev_type`. Kernels, "strings", "aho-corasick" and "acl" run on the devices; "meter" and "chain" run on cores, in the threads that
+   * feed the devices. So do the others where a device cannot have them: docs/c.md says when.
    */
   int dev_type;
   /**

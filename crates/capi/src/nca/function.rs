@@ -50,6 +50,8 @@ pub(super) struct ChainText {
     text: String,
     folder: PathBuf,
     pub(super) link: LinkType,
+    /// Whether it is the function "acl".
+    pub(super) is_acl: bool,
 }
 
 /// The keys of `strings` and `aho-corasick`.
@@ -91,7 +93,8 @@ impl Function {
                 Kind::AhoCorasick(automaton(&patterns)?, patterns, search)
             }
             "acl" | "meter" => {
-                Kind::Chain(ChainText::new(format!("[[chain]]\nnf = {name:?}\n{}", params.config), params)?)
+                let text = ChainText::new(format!("[[chain]]\nnf = {name:?}\n{}", params.config), params)?;
+                Kind::Chain(ChainText { is_acl: name == "acl", ..text })
             }
             "chain" => Kind::Chain(ChainText::new(params.config.into(), params)?),
             _ => {
@@ -184,7 +187,7 @@ impl ChainText {
         let folder = params.folder;
         let chain = Chain::parse("config", &text, Context { folder, ignore_flags: false })?;
         embedded::check(&chain)?;
-        Ok(Self { text, folder: folder.into(), link: params.link })
+        Ok(Self { text, folder: folder.into(), link: params.link, is_acl: false })
     }
 
     /// The chain, once more.

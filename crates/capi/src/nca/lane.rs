@@ -40,13 +40,14 @@ impl<'a> LaidOut<'a> {
                 Some(Self::Strings(Image::new(matcher.patterns(), &[]), *search))
             }
             Kind::AhoCorasick(_, patterns, search) => Some(Self::Strings(Image::new(patterns, &[]), *search)),
+            Kind::Chain(text) if !text.is_acl => None,
             Kind::Chain(text) => {
                 let chain = text.chain()?;
-                let is_acl = match chain.functions() {
+                let can_have = match chain.functions() {
                     [acl] => acl.is_offloadable() && !acl.has_changing_rules() && !acl.hands_out(),
                     _ => false,
                 };
-                is_acl.then(|| Self::Acl(Box::new(chain), text.link))
+                can_have.then(|| Self::Acl(Box::new(chain), text.link))
             }
         })
     }

@@ -120,19 +120,22 @@ pub(super) enum Devices {
 
 impl Stream {
     pub(super) fn new(settings: Settings) -> Outcome<Self> {
-        let Settings { id, buffers, buffer_size, notify, chain, devices } = settings;
-        let has_kernels = chain.iter().any(|(function, _)| matches!(function.kind, Kind::Kernel(_)));
-        let (ids, threads) = match devices {
-            Devices::Cores(threads) if !has_kernels => (Vec::new(), threads),
+        let has_kernels = settings.chain.iter().any(|(function, _)| matches!(function.kind, Kind::Kernel(_)));
+        let open = |id: &Id| Ok(Device::open(*id, Cache::user())?);
+        match &settings.devices {
+            Devices::Cores(threads) if !has_kernels => Self::with(&settings, Vec::new(), *threads),
             // Kernels are compiled for this machine's cores.
-            Devices::Cores(threads) => (vec![Id::Host], threads),
+            Devices::Cores(threads) => Self::with(&settings, vec![open(&Id::Host)?], *threads),
             Devices::On(ids) => {
-                let threads = ids.len() * NCA_QUEUES as usize;
-                (ids, threads)
+                let devices = ids.iter().map(open).collect::<Outcome<Vec<_>>>()?;
+                Self::with(&settings, devices, ids.len() * NCA_QUEUES as usize)
             }
-        };
-        let opened = ids.into_iter().map(|id| Ok(Device::open(id, Cache::user())?));
-        let devices = opened.collect::<Outcome<Vec<_>>>()?;
+        }
+    }
+
+    /// With devices that were opened, in so many threads.
+    fn with(settings: &Settings, devices: Vec<Device>, threads: usize) -> Outcome<Self> {
+        let Settings { id, buffers, buffer_size, notify, ref chain, .. } = *settings;
         let mut on_devices = Vec::new();
         let loaded = chain.iter().map(|(function, _)| {
             let Some(loaded) = OnDevice::load(function, &devices)? else { return Ok(None) };
@@ -147,7 +150,8 @@ impl Stream {
         let of_set = |set: u32| (0..chain.len()).filter(|&place| chain[place].1 == set).collect();
         let sets = numbers.into_iter().map(of_set).collect();
         let mut steps: Vec<Step> = Vec::with_capacity(chain.len());
-        for ((function, _), on_device) in chain.into_iter().zip(loaded) {
+        for ((function, _), on_device) in chain.iter().zip(loaded) {
+            let function = function.clone();
             match Form::new(&function, threads) {
                 Ok(form) => steps.push(Step { function, form, on_device }),
                 Err(fault) => {
@@ -504,5 +508,78 @@ impl Shared {
             bytes: buffer.base().as_ptr(),
         };
         lane.launch(number, &self.on_devices[number][part], buffer, left_out, offsets, &packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use packetloom_device::faults::{Call, Faults};
+    use packetloom_packet::LinkType;
+
+    use super::super::function::Params;
+    use super::*;
+
+    fn function(id: c_int, name: &str, config: &str, patterns: Vec<&[u8]>) -> (Arc<Function>, u32) {
+        let params = Params { config, folder: Path::new(""), patterns, link: LinkType::ETHERNET };
+        (Arc::new(Function::built_in(id, name, 4, &params).expect("a function")), 1)
+    }
+
+    /// Has a buffer processed; its results, of all functions.
+    fn process(stream: &Stream, packets: &[u8], lens: &[i32]) -> Outcome<Vec<Vec<u8>>> {
+        let buffer = stream.buffer(0).expect("it is there");
+        // SAFETY: there are as many bytes.
+        unsafe { buffer.add(&mut buffer.filling().expect("empty"), packets.as_ptr(), lens) }.expect("room");
+        stream.ready(0).expect("it has packets");
+        stream.wait(0, None).expect("it is processed");
+        let mut contents = buffer.lock();
+        let results = contents.fault.take().map_or_else(|| Ok(contents.results.clone()), Err);
+        buffer.clear(&mut contents);
+        results
+    }
+
+    #[test]
+    fn faults_of_a_device_fail_buffers_with_a_reason_and_the_stream_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = folder.path().join("a.rules");
+        std::fs::write(&rules, "deny any from any to any\n").expect("written");
+        let chain = vec![
+            function(1, "strings", "", vec![b"abc"]),
+            function(2, "acl", &format!("rules = {rules:?}"), Vec::new()),
+        ];
+        for id in packetloom_testing::accelerators() {
+            let faults = Faults::new();
+            let device = Device::open(id, Cache::user()).expect("a device").with_faults(&faults);
+            let settings = Settings {
+                id: 1,
+                buffers: 1,
+                buffer_size: 10,
+                notify: None,
+                chain: chain.clone(),
+                devices: Devices::On(vec![id]),
+            };
+            let on_cores = Stream::with(&settings, Vec::new(), 1).expect("a stream");
+            let expected = process(&on_cores, b"xabxxabc", &[4, 4]);
+            on_cores.close().expect("closed");
+            assert_eq!(expected.as_ref().expect("results")[0], [[0; 4], 1u32.to_ne_bytes()].concat());
+            let stream = Stream::with(&settings, vec![device], 1).expect("a stream");
+            assert_eq!(stream.shared.on_devices.len(), 2, "both are on the device");
+            assert_eq!(process(&stream, b"xabxxabc", &[4, 4]), expected);
+            for call in [Call::Copy, Call::Launch, Call::Finish] {
+                for after in 0..3 {
+                    faults.fail(call, after);
+                    let before = faults.counts(call).faults;
+                    let found = process(&stream, b"xabxxabc", &[4, 4]);
+                    if faults.counts(call).faults > before {
+                        assert_eq!(found.expect_err("it failed").status, PL_ERROR_DEVICE, "{call:?} {after}");
+                    }
+                    // What is left of the fault hits the next ones.
+                    let goes_on = (0..8).any(|_| process(&stream, b"xabxxabc", &[4, 4]) == expected);
+                    assert!(goes_on, "{call:?} {after}");
+                }
+            }
+            stream.close().expect("closed");
+        }
     }
 }

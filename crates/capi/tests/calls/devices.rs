@@ -150,18 +150,24 @@ fn buffers_on_devices_come_in_order_and_are_used_again() {
 #[test]
 fn parts_of_a_search_on_a_device_are_left_out() {
     let (copies, kernels) = (nca_part::NCA_COPIES as c_int, nca_part::NCA_KERNELS as c_int);
+    let folder = tempfile::tempdir().expect("a folder");
     works(add_strings(1320, c"strings", 4));
+    add_acl(1321, folder.path(), "deny udp from any to any\n", "", 0, 4);
+    let (one, other) = (packet(53, b"xabc"), packet(53, b"x"));
+    let packets = [&one[..], &other[..]];
     for dev in accelerators() {
-        let s = works(stream(1, 100, None, &[1320], &[1], dev));
+        let s = works(stream(1, 100, None, &[1320, 1321], &[1, 1], dev));
         works(nca_leave_out(s, kernels));
-        assert_eq!(run_buffer(s, 0, &[b"abc", b"d"]), [0, 0], "no kernel has run");
+        assert_eq!(run_buffer(s, 0, &packets), [0; 4], "no kernel has run");
         works(nca_leave_out(s, copies));
-        assert_eq!(run_buffer(s, 0, &[b"xabc", b"d"]), [0, 0], "no result was copied");
+        assert_eq!(run_buffer(s, 0, &packets), [0; 4], "no result was copied");
         works(nca_leave_out(s, 0));
-        assert_eq!(run_buffer(s, 0, &[b"xabc", b"d", b""]), [1, 4, 0], "all is done");
+        // An address has the byte of "d", and comes first.
+        assert_eq!(run_buffer(s, 0, &packets), [4, 4, 3, 3], "all is done");
         works(nca_traffic_stream_close(s));
     }
     works(nca_remove_network_function(1320));
+    works(nca_remove_network_function(1321));
 }
 
 /// What offsets are in a buffer's memory once it is ready leads a device nowhere: no results but these are of meaning then.
@@ -185,6 +191,36 @@ fn offsets_that_change_too_late_are_harmless_on_devices() {
         works(nca_traffic_stream_close(s));
     }
     works(nca_remove_network_function(1330));
+}
+
+/// Devices count bytes in 28 bits.
+#[test]
+fn buffers_that_are_too_large_for_devices_are_searched_by_cores() {
+    if !packetloom_testing::sweep("buffers of 256 MiB") {
+        return;
+    }
+    const LEN: u32 = 1 << 28;
+    works(add_strings(1335, c"strings", 8));
+    for dev in accelerators() {
+        let s = works(stream(1, LEN as c_int / 2048 + 1, None, &[1335], &[1], dev));
+        let mut memory = nca_memory { bytes: null_mut(), offsets: null_mut(), size: 0, max_packets: 0 };
+        // SAFETY: there is room.
+        works(unsafe { nca_buffer_memory(s, 0, &raw mut memory) });
+        // SAFETY: the memory is the program's until the buffer is ready, and has as many offsets and bytes.
+        unsafe {
+            let first = memory.offsets.read();
+            memory.offsets.add(1).write(first + LEN);
+            memory.offsets.add(2).write(first + LEN + 4);
+            memory.bytes.add((first + LEN) as usize).copy_from_nonoverlapping(b"xabc".as_ptr(), 4);
+        }
+        works(nca_set_packets(s, 0, 2));
+        works(nca_buffer_ready(s, 0));
+        works(nca_wait(s, 0, -1));
+        assert_eq!(results(s, 0), Ok(vec![0, 0, 1, 4]));
+        assert_eq!(run_buffer(s, 0, &[b"", b"abc"]), [0, 0, 1, 3], "and smaller ones by the device");
+        works(nca_traffic_stream_close(s));
+    }
+    works(nca_remove_network_function(1335));
 }
 
 /// The frames of a capture.
