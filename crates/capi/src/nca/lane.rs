@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A function, ready to be loaded onto devices.
 enum LaidOut<'a> {
     Kernel(&'a Arc<Kernel>),
-    Strings(Image, Search),
+    Strings(Box<Image>, Search),
     Acl(Box<Chain>, LinkType),
 }
 
@@ -37,9 +37,11 @@ impl<'a> LaidOut<'a> {
             _ if is_host || devices.is_empty() => None,
             Kind::Strings(..) | Kind::AhoCorasick(..) if !all.all(|device| device.atomics_64) => None,
             Kind::Strings(matcher, search) => {
-                Some(Self::Strings(Image::new(matcher.patterns(), &[]), *search))
+                Some(Self::Strings(Box::new(Image::new(matcher.patterns(), &[])), *search))
             }
-            Kind::AhoCorasick(_, patterns, search) => Some(Self::Strings(Image::new(patterns, &[]), *search)),
+            Kind::AhoCorasick(_, patterns, search) => {
+                Some(Self::Strings(Box::new(Image::new(patterns, &[])), *search))
+            }
             Kind::Chain(text) if !text.is_acl => None,
             Kind::Chain(text) => {
                 let chain = text.chain()?;
