@@ -136,7 +136,7 @@ typedef enum nca_part {
    */
   NCA_COPIES = 1,
   /**
-   * Kernels of the program.
+   * Kernels, of the program and of functions that are built in.
    */
   NCA_KERNELS = 2,
 } nca_part;
@@ -352,7 +352,8 @@ typedef int (*nca_notify)(int traffic_stream_id, int buffer_id, int event);
  */
 typedef struct nca_dev {
   /**
-   * One of `nca_dev_type`. Functions that are built in always run on cores, in the threads that feed the devices.
+   * One of `nca_dev_type`. Kernels, "strings", "aho-corasick" and "acl" run on the devices; "meter" and "chain" run on cores, in the threads that
+   * feed the devices. So do the others where a device cannot have them: docs/c.md says when.
    */
   int dev_type;
   /**
@@ -527,7 +528,7 @@ const char *pl_drop_reason(uint32_t dropped);
 /**
  * Adds a network function under an id of the program's choice, from 0 on.
  *
- * With `cl_file_name` NULL it is one that is built in, for cores, and `kernel_name` says which: "strings", "aho-corasick", "acl", "meter" or
+ * With `cl_file_name` NULL it is one that is built in, and `kernel_name` says which: "strings", "aho-corasick", "acl", "meter" or
  * "chain". Else `cl_file_name` is the program's file with kernels, in the dialect of docs/kernels.md, and `kernel_name` one of its entries.
  * The program vouches for it: with the arguments that it is given, the kernel must read and write inside their memory only, and come to its end.
  *
@@ -538,7 +539,8 @@ const char *pl_drop_reason(uint32_t dropped);
  * 32 bits in the order of bytes of this machine, so 4 or 8:
  *
  * "strings", "aho-corasick": the pattern that ends first in the packet (of several that end there the one with the lowest number), counted
- * from 1, or 0 where there is none; then the number of bytes of the packet up to its end.
+ * from 1, or 0 where there is none; then the number of bytes of the packet up to its end. Both find the same: on cores the second one is an
+ * automaton, on devices both are the same kernel.
  *
  * "acl", "meter", "chain": 0 where the packet passes, else the number of the reason why it is dropped (`pl_drop_reason`); then its mark. The
  * packets of a buffer have the time at which it was ready.
@@ -569,7 +571,7 @@ int nca_remove_network_function(int network_func_id);
  * Opens a traffic stream: a ring of buffers that the library owns, with threads that take them through a service chain.
  *
  * `num_buffers` buffers of `buffer_size` packets, numbered from 0; 0 for `NCA_NUM_BUFFERS` and `NCA_BUFFER_SIZE`. A buffer has room for
- * 2,048 bytes a packet, which long packets may take from short ones. Memory is used as it is filled; with kernels on a GPU all of it is pinned.
+ * 2,048 bytes a packet, which long packets may take from short ones. Memory is used as it is filled; with functions on a GPU all of it is pinned.
  *
  * `service_func_chain` has `num_network_funcs` ids. `network_func_parallel_sets` has the number of each one's set: functions of one set
  * may run at the same time, sets run one after the other in ascending order, and those of set 0 at any time.
@@ -607,7 +609,7 @@ int nca_set_queues(int traffic_stream_id,
 /**
  * Leaves copies or kernels out of the processing of buffers, so that a program can measure how long the others take alone: `parts` is one of
  * `nca_part`, or several. Results have no meaning then. Packets are copied nevertheless where a queue has none yet that lie in the buffer as these
- * do: kernels never see offsets of other packets. Functions that are built in are not left out.
+ * do: kernels never see offsets of other packets. Functions that run on cores are not left out.
  *
  * Any thread may call it. Returns `PL_OK`, `PL_ERROR_ARGUMENT`, `PL_ERROR_NOT_FOUND`, or `PL_ERROR_BUSY` where a buffer is on its way that has no
  * results yet.

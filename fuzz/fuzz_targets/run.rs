@@ -169,6 +169,7 @@ fn summary(device: Device, bytes: Arc<Vec<u8>>) -> Option<String> {
         log_rate: alerts::default_rate(),
         log_burst: log_rate::default_burst(),
         plain: false,
+        offsets: false,
     };
     let settings = Settings { run: Run { device, ..Run::default() }, ..Settings::default() };
     let functions = vec![

@@ -1,10 +1,11 @@
 /*
  * NFV compute acceleration: a service chain of two functions over the packets of a capture.
  *
- *   nca CAPTURE PATTERNS RULES
+ *   nca CAPTURE PATTERNS RULES [opencl|cuda]
  *
  * Function 1 looks for the strings of a file in each packet, function 2 judges packets by an access list. A line for each packet:
  * the string that was found first, counted from 1, or 0; where it ends; and the reason why the packet is dropped, or "pass".
+ * Functions run on two cores, or on the first device of a kind.
  */
 #include <packetloom.h>
 #include <semaphore.h>
@@ -59,8 +60,8 @@ static int fail(const char *what) {
 
 int main(int count, char **arguments) {
   struct capture capture;
-  if (count != 4 || capture_read(&capture, arguments[1]) != 0) {
-    fprintf(stderr, "usage: nca CAPTURE PATTERNS RULES\n");
+  if (count < 4 || count > 5 || capture_read(&capture, arguments[1]) != 0) {
+    fprintf(stderr, "usage: nca CAPTURE PATTERNS RULES [opencl|cuda]\n");
     return 2;
   }
   patterns = arguments[2];
@@ -73,8 +74,12 @@ int main(int count, char **arguments) {
     return fail(rules);
   }
   int chain[] = {STRINGS, ACL}, sets[] = {1, 1};
-  nca_dev cores = {NCA_CPU, 2};
-  int stream = nca_traffic_stream_init(BUFFERS, PACKETS, notify, 2, chain, sets, cores);
+  nca_dev device = {NCA_CPU, 2};
+  if (count == 5) {
+    device.dev_type = strcmp(arguments[4], "cuda") == 0 ? NCA_CUDA : NCA_OPENCL;
+    device.num_devices = 1;
+  }
+  int stream = nca_traffic_stream_init(BUFFERS, PACKETS, notify, 2, chain, sets, device);
   if (stream < 0) {
     return fail("nca_traffic_stream_init");
   }

@@ -336,9 +336,9 @@ impl Embedded {
         let Self { worker, lines, logs, entries, .. } = self;
         for (effects, (lines, (log, logged))) in worker.effects().zip(lines.iter_mut().zip(logs)) {
             entries.append(effects.log_entries);
-            for LogEntry { frame, rule, packet } in entries.drain(..) {
+            for LogEntry { frame, rule, packet, offsets } in entries.drain(..) {
                 if let Some(log) = log {
-                    log.log(logged, rule, before + u64::from(frame), &packet);
+                    log.log(logged, rule, before + u64::from(frame), &packet, offsets.as_deref());
                 }
             }
             write(lines, effects.lines)?;

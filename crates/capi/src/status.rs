@@ -62,6 +62,11 @@ impl Fault {
         Self::new(PL_ERROR_ARGUMENT, text)
     }
 
+    /// The same, said of a network function.
+    pub(crate) fn of_function(self, id: c_int) -> Self {
+        Self::new(self.status, format!("function {id}: {}", self.text))
+    }
+
     fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let said = panic.downcast_ref::<&str>().copied();
         let said = said.or_else(|| panic.downcast_ref::<String>().map(|said| &**said));
@@ -110,6 +115,24 @@ impl From<packetloom_device::Error> for Fault {
             _ => PL_ERROR_DEVICE,
         };
         Self::new(status, error.to_string())
+    }
+}
+
+impl From<packetloom_engine::offload::Error> for Fault {
+    fn from(error: packetloom_engine::offload::Error) -> Self {
+        match error {
+            packetloom_engine::offload::Error::Device(error) => error.into(),
+            error => Self::new(PL_ERROR_DEVICE, error.to_string()),
+        }
+    }
+}
+
+impl From<packetloom_pattern::image::Error> for Fault {
+    fn from(error: packetloom_pattern::image::Error) -> Self {
+        match error {
+            packetloom_pattern::image::Error::Device(error) => error.into(),
+            error => Self::new(PL_ERROR_DEVICE, error.to_string()),
+        }
     }
 }
 

@@ -3,6 +3,9 @@
 #![allow(missing_docs)]
 #![allow(unsafe_code, reason = "functions for C are called")]
 
+#[path = "calls/devices.rs"]
+mod devices;
+
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::{null, null_mut};

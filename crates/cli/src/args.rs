@@ -675,6 +675,10 @@ pub(crate) struct SearchArgs {
     /// Write JSON lines, in the form of Suricata's EVE
     #[arg(long)]
     pub(crate) json: bool,
+    /// Say where in a packet patterns lie: for each the offset of its first byte, from 0, in what --within or --in looks at; up to 64 of each
+    /// pattern in a packet, and how many more there are
+    #[arg(short = 'b', long, conflicts_with = "count")]
+    pub(crate) byte_offset: bool,
     /// Only count: the table at the end says how many packets have each pattern
     #[arg(long, conflicts_with_all = ["output", "json"])]
     pub(crate) count: bool,

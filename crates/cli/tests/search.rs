@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
 
@@ -42,6 +42,15 @@ fn search(folder: &Path, arguments: &[&str]) -> String {
     succeed(command.args(arguments))
 }
 
+/// Where the strings of an alert lie: in what, from where on and up to where; and how many places there are beside these.
+fn offsets(alert: &Value) -> (Vec<(String, i64, i64)>, usize) {
+    let number = |value: &Value| value.as_i64().expect("a number");
+    let place =
+        |at: &Value| (at["in"].as_str().expect("text").to_owned(), number(&at["begin"]), number(&at["end"]));
+    let told = alert["offsets"].as_array().map(|all| all.iter().map(place).collect());
+    (told.unwrap_or_default(), alert["more_offsets"].as_u64().unwrap_or(0) as usize)
+}
+
 /// The numbers of packets at the beginnings of lines.
 fn numbers(text: &str) -> Vec<u64> {
     text.lines().map(|line| line.split(':').next().expect("a number").parse().expect("a number")).collect()
@@ -76,6 +85,143 @@ fn strings_of_the_command_line_are_found() {
     assert_eq!(numbers(&search(folder.path(), &["-e", "evil.com", "-c", "4"])), [2, 4]);
     assert_eq!(numbers(&search(folder.path(), &["-e", "evil.com", "--workers", "3"])), [2, 4, 5, 10]);
     assert_eq!(numbers(&search(folder.path(), &["-e", "evil.com", "-f", "icmp or ip6"])), [4, 5]);
+}
+
+#[test]
+fn offsets_are_those_of_a_plain_search() {
+    let patterns = ["ab", "b", "aab", "abab", "aaaaaaa", "bbabaabb"];
+    let mut state = 7u32;
+    let mut next = |below: u32| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) % below
+    };
+    let mut payloads: Vec<Vec<u8>> =
+        (0..300).map(|_| (0..next(90)).map(|_| b"aabbx"[next(5) as usize]).collect()).collect();
+    payloads.push(vec![b'a'; 900]);
+    payloads.push(b"b".repeat(65));
+    payloads.push(b"b".repeat(64));
+    let lines: String = payloads
+        .iter()
+        .zip(0..)
+        .map(|(payload, number)| {
+            let udp = format!("{}.{:03} udp 10.0.0.1:1 > 10.0.0.2:2", number / 1000, number % 1000);
+            with_payload(&udp, payload).replace(" bytes \n", "\n")
+        })
+        .collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("some.pcap"), packets::pcap(&lines)).expect("written");
+    // Behind the header of the file, a header and a frame each.
+    let mut file = &packets::pcap(&lines)[24..];
+    let mut frames = Vec::new();
+    while let Some((head, rest)) = file.split_first_chunk::<16>() {
+        let len = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+        let (frame, rest) = rest.split_at(len as usize);
+        frames.push(frame.to_vec());
+        file = rest;
+    }
+    let expected = |texts: &[Vec<u8>]| -> Vec<(u64, &str, Vec<usize>)> {
+        let of_text = |(text, number): (&Vec<u8>, u64)| {
+            patterns.map(|pattern| {
+                let windows = text.windows(pattern.len()).enumerate();
+                let begins = windows.filter(|(_, bytes)| *bytes == pattern.as_bytes()).map(|(at, _)| at);
+                (number, pattern, begins.collect::<Vec<_>>())
+            })
+        };
+        let all = texts.iter().zip(1..).flat_map(of_text);
+        all.filter(|(_, _, begins)| !begins.is_empty()).collect()
+    };
+    let in_payloads = expected(&payloads);
+    assert!(in_payloads.len() > 700);
+    assert_eq!(in_payloads.iter().map(|(_, _, begins)| begins.len()).max(), Some(894));
+    let strings: Vec<_> = patterns.iter().flat_map(|pattern| ["-e", pattern]).collect();
+    let in_frames = expected(&frames);
+    for (within, name, expected) in [
+        ("payload", "payload", &in_payloads),
+        ("stream", "payload", &in_payloads),
+        ("packet", "packet", &in_frames),
+    ] {
+        for workers in ["1", "3"] {
+            let how = ["--within", within, "--workers", workers, "-b"];
+            let json = [&strings[..], &how, &["--json", "-o", "a.json"]].concat();
+            search(folder.path(), &json);
+            let alerts = json_lines(&folder.path().join("a.json"));
+            let plain = search(folder.path(), &[&strings[..], &how].concat());
+            assert_eq!((alerts.len(), plain.lines().count()), (expected.len(), expected.len()));
+            for ((alert, line), (number, pattern, begins)) in alerts.iter().zip(plain.lines()).zip(expected) {
+                assert_eq!(alert["pcap_cnt"].as_u64(), Some(*number));
+                assert_eq!(alert["alert"]["signature"].as_str(), Some(*pattern));
+                let places = begins
+                    .iter()
+                    .take(64)
+                    .map(|&begin| (name.to_owned(), begin as i64, (begin + pattern.len()) as i64));
+                let places: Vec<_> = places.collect();
+                let more = begins.len().saturating_sub(64);
+                let shown = places.iter().map(|(within, begin, _)| match &within[..] {
+                    "payload" => begin.to_string(),
+                    within => format!("{within} {begin}"),
+                });
+                let shown = shown.collect::<Vec<_>>().join(", ");
+                let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+                assert!(line.ends_with(&format!(": {pattern} at {shown}{rest}")), "{line}: at {shown}{rest}");
+                assert_eq!(offsets(alert), (places, more), "{alert}");
+            }
+        }
+    }
+    // Only where it is asked for.
+    search(folder.path(), &[&strings[..], &["--json", "-o", "a.json"]].concat());
+    assert!(json_lines(&folder.path().join("a.json")).iter().all(|alert| alert.get("offsets").is_none()));
+}
+
+#[test]
+fn offsets_count_from_the_beginning_of_streams_and_fields_and_of_rules_all_contents_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let request = b"GET /a/cmd.exe?cmd.exe HTTP/1.1\r\nHost: evil.com\r\n\r\n";
+    let ends = "10.0.0.1:1000 > 192.0.2.1:80";
+    // In order, and the second half before the first one.
+    let one = segments(0, ends, &[(0, "S", b""), (1, "PA", &request[..10]), (11, "PA", &request[10..])]);
+    let other = "10.0.0.2:1000 > 192.0.2.1:80";
+    let two = segments(50, other, &[(0, "S", b""), (11, "PA", &request[10..]), (1, "PA", &request[..10])]);
+    // Whose beginning was not seen, and whose first half comes behind the other one.
+    let third = "10.0.0.3:1000 > 192.0.2.1:80";
+    let three = segments(90, third, &[(11, "PA", &request[10..]), (1, "PA", &request[..10])]);
+    fs::write(folder.path().join("some.pcap"), packets::pcap(&[one, two, three].concat())).expect("written");
+    let found = |arguments: &[&str]| {
+        search(folder.path(), &[arguments, &["--byte-offset", "--json", "-o", "a.json"]].concat());
+        let alerts = json_lines(&folder.path().join("a.json"));
+        let all = alerts.iter().map(|alert| {
+            let places = offsets(alert).0.into_iter();
+            let places =
+                places.map(|(within, begin, end)| format!("{within} {begin}-{end}")).collect::<Vec<_>>();
+            (alert["pcap_cnt"].as_u64().expect("a number"), places.join(", "))
+        });
+        all.collect::<Vec<_>>()
+    };
+    let place = |number, text: &str| (number, text.to_owned());
+    let cmd = "stream 7-14, stream 15-22";
+    assert_eq!(
+        found(&["-e", "cmd.exe", "--within", "stream"]),
+        [
+            place(3, cmd),
+            place(5, "stream 15-22"),
+            place(6, "stream 7-14"),
+            // Counted from the first byte that was seen of the stream.
+            place(7, "stream 5-12"),
+            place(8, "stream -3-4"),
+        ]
+    );
+    assert_eq!(found(&["-e", "cmd.exe"]), [3, 5, 7].map(|number| place(number, "payload 5-12")));
+    assert_eq!(
+        found(&["-e", "cmd.exe", "--within", "stream", "--in", "http.uri", "-c", "3"]),
+        [place(3, "http.uri 3-10, http.uri 11-18")]
+    );
+    // Contents that came in earlier packets are told there alone.
+    let rules = "alert tcp any any -> any any (msg:\"several\"; content:\"Host\"; content:\"cmd\"; content:!\"nothing\"; sid:1;)\n\
+                 alert http any any -> any any (msg:\"places\"; http.uri; content:\"/a\"; pkt_data; content:\"evil\"; sid:2;)\n";
+    fs::write(folder.path().join("some.rules"), rules).expect("written");
+    assert_eq!(
+        found(&["--patterns", "some.rules", "--within", "stream", "-c", "3"]),
+        [place(3, "stream 15-18, stream 33-37"), place(3, "stream 39-43, http.uri 0-2")]
+    );
 }
 
 #[test]
@@ -465,6 +611,7 @@ fn streams_of_any_kind_are_those_of_the_oracle() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     fs::write(at("list.txt"), "evil.com\n-needle-in-it-\naa\nab\na/evil.com-needle\n").expect("written");
+    // Contents that came in earlier packets are told there alone.
     let rules = "alert tcp any any -> any any (content:\"EVIL\"; nocase; content:\"needle\"; sid:1;)\n\
                  alert tcp any any -> any any (content:\"GET evil.com\"; content:!\"aaa\"; sid:2;)\n\
                  alert tcp any any -> any any (content:\".com\"; offset:3; depth:30; sid:3;)\n";
@@ -634,7 +781,7 @@ fn alerts_of_rules_are_those_of_a_plain_search() {
         let mut listing = packetloom();
         listing.current_dir(folder.path()).args(["-q", "run", "none.toml", "-r", capture]);
         succeed(listing.args(["--dropped", "all.pcapng", "--summary", "summary.json"]));
-        let mut expected = BTreeSet::new();
+        let mut expected = BTreeMap::<_, Vec<_>>::new();
         for (number, frame) in (1..).zip(pcapng(&at("all.pcapng"))) {
             if frame.comment() != "acl_default" {
                 // Not IP, or no headers: there is no alert without addresses.
@@ -644,20 +791,40 @@ fn alerts_of_rules_are_those_of_a_plain_search() {
                 let rest = &frame.bytes[begin..];
                 let of_two = rest.first_chunk().and_then(|two| plain.get(two));
                 let found = of_two.into_iter().flatten().filter(|(_, bytes)| rest.starts_with(bytes));
-                expected.extend(found.map(|(sid, _)| (number, *sid)));
+                found.for_each(|(sid, _)| expected.entry((number, *sid)).or_default().push(begin as u64));
             }
         }
-        let arguments =
-            ["-r", capture, "--patterns", "some.rules", "--within", "packet", "--json", "-o", "alerts.json"];
+        let arguments = [
+            "-r",
+            capture,
+            "--patterns",
+            "some.rules",
+            "--within",
+            "packet",
+            "--json",
+            "-b",
+            "-o",
+            "alerts.json",
+        ];
         let mut search = packetloom();
         search.current_dir(folder.path()).arg("search").args(arguments);
         succeed(&mut search);
         let found = json_lines(&at("alerts.json")).into_iter().map(|alert| {
             let number = |value: &Value| value.as_u64().expect("a number");
-            (number(&alert["pcap_cnt"]), number(&alert["alert"]["signature_id"]))
+            ((number(&alert["pcap_cnt"]), number(&alert["alert"]["signature_id"])), alert)
         });
-        let found: BTreeSet<_> = found.collect();
-        assert_eq!(found, expected, "{capture}");
+        let found: BTreeMap<_, _> = found.collect();
+        assert!(found.keys().eq(expected.keys()), "{capture}");
+        for (alert, begins) in found.values().zip(expected.values()) {
+            let (told, more) = offsets(alert);
+            let told: Vec<_> = told.into_iter().map(|(within, begin, _)| (within, begin)).collect();
+            let begins: Vec<_> = begins.iter().map(|&begin| ("packet".to_owned(), begin as i64)).collect();
+            assert_eq!(
+                (&told[..], told.len() + more),
+                (&begins[..begins.len().min(64)], begins.len()),
+                "{capture}: {alert}"
+            );
+        }
         alerts += found.len();
     }
     assert!(alerts > packetloom_testing::amount(500, 5_000), "{alerts}");

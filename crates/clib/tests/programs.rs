@@ -268,6 +268,16 @@ fn a_service_chain_from_c_finds_what_plain_searches_find() {
     assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
     let found: BTreeSet<_> = expected.iter().map(|line| line.split(' ').next()).collect();
     assert!(found.len() > 2 && found.contains(&Some("0")), "{found:?}");
+    for device in devices() {
+        let name = match device {
+            Id::Host => continue,
+            Id::OpenCl(_) => "opencl",
+            Id::Cuda(_) => "cuda",
+        };
+        let arguments = [capture.as_os_str(), names.as_os_str(), rules.as_os_str(), name.as_ref()];
+        let found = print_of(&compile("gcc", "nca", &[]), Under::Nothing, &arguments);
+        assert_eq!(found, printed, "on {device}");
+    }
 }
 
 #[test]

@@ -50,6 +50,8 @@ use packetloom_export::{Fields, LineFormat, Lines, Sampling};
 use packetloom_io::input;
 use packetloom_packet::{Batch, FlowRecord, PacketRecord, PortNames, Verdict};
 use packetloom_pattern::{Match, Patterns};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::flows::{
@@ -570,13 +572,44 @@ pub trait Oracle {
     fn report(&self) -> Box<dyn Report>;
 }
 
+/// Where something lies that was found in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[schemars(rename = "offset")]
+pub struct Offset {
+    /// From the beginning of what offsets count: "payload", "packet", "stream", or a header field by its name.
+    #[serde(rename = "in")]
+    pub within: &'static str,
+    /// That of the first byte, from 0. Negative in a stream that began with a later byte, as far as was seen.
+    pub begin: i64,
+    /// That of the byte behind the last one.
+    pub end: i64,
+}
+
+/// Where a rule's strings lie in a packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Offsets {
+    /// As many as are told, in order.
+    pub told: Vec<Offset>,
+    /// How many there are beside these.
+    pub more: u64,
+}
+
 /// A packet that is to be logged, or whose rule is watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Logged {
     /// Its index in the batch.
     pub frame: u32,
     /// The rule that decided it, by its position.
     pub rule: u32,
+    /// Where its strings lie, for logs that say so.
+    pub offsets: Option<Box<Offsets>>,
+}
+
+impl Logged {
+    /// A packet of a log that says nothing of offsets.
+    pub(crate) fn new(frame: u32, rule: u32) -> Self {
+        Self { frame, rule, offsets: None }
+    }
 }
 
 /// A function's log: one for a run, whatever the number of workers, so that packets come to it in order of arrival.
@@ -587,8 +620,15 @@ pub trait Log: Any + Send {
     }
 
     /// Appends the packet's line, where it is to have one, which those have not whose rules are watched alone; `number` is that of the
-    /// packet in the run, from 0.
-    fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord);
+    /// packet in the run, from 0; `offsets` is what its function has said of them.
+    fn log(
+        &mut self,
+        lines: &mut String,
+        rule: u32,
+        number: u64,
+        packet: &PacketRecord,
+        offsets: Option<&Offsets>,
+    );
 
     /// Appends what there is to say at the end.
     fn finish(&mut self, lines: &mut String);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use packetloom_device::{Buffer, Device, Memory, Queue, Shared};
 use packetloom_io::input::Stop;
-use packetloom_pattern::image::{Image, OnDevice, Results, Shape, Target, pack};
+use packetloom_pattern::image::{Batch, Image, OnDevice, Results, Shape, Target, pack};
 use packetloom_pattern::{Match, Matcher, Report, Scratch};
 use serde_json::{Value, json};
 
@@ -153,7 +153,7 @@ fn on_device(
     let mut queue = device.queue()?;
     let launch = |queue: &mut Queue| {
         let results = Results { matches: (&matches).into(), room, found: &found };
-        set.find(queue, (&batch).into(), shape, results)
+        set.find(queue, &Batch::packed((&batch).into(), shape), results)
     };
     let check = |queue: &mut Queue| {
         let mut count = [0u32; 2];
@@ -235,7 +235,8 @@ impl Station {
             Some(memory) => Buffer::Memory(memory),
             None => Buffer::Shared(matches),
         };
-        set.find(queue, (&*batch).into(), *shape, Results { matches: to, room: *room, found })?;
+        let batch = Batch::packed((&*batch).into(), *shape);
+        set.find(queue, &batch, Results { matches: to, room: *room, found })?;
         queue.copy_out(found, 0..8, count, 0)?;
         if let Some(memory) = on_device {
             queue.copy_out(memory, 0..memory.len(), matches, 0)?;

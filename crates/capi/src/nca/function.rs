@@ -1,4 +1,4 @@
-//! Network functions as the program adds them, and their forms for host cores.
+//! Network functions as the program adds them, and how they run on host cores.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
@@ -30,8 +30,8 @@ pub(super) struct Function {
 pub(super) enum Kind {
     /// Strings, by Packetloom's own matcher.
     Strings(Box<Matcher>, Search),
-    /// Strings, by an automaton.
-    AhoCorasick(AhoCorasick, Search),
+    /// Strings, by an automaton; devices find them by their patterns.
+    AhoCorasick(AhoCorasick, Patterns, Search),
     /// Functions of the engine.
     Chain(ChainText),
     /// Of the program.
@@ -42,14 +42,16 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Search {
     /// Bytes at the beginning of a packet that are not.
-    skip: usize,
+    pub(super) skip: u32,
 }
 
 /// A chain that was read once, to know that it can be.
 pub(super) struct ChainText {
     text: String,
     folder: PathBuf,
-    link: LinkType,
+    pub(super) link: LinkType,
+    /// Whether it is the function "acl".
+    pub(super) is_acl: bool,
 }
 
 /// The keys of `strings` and `aho-corasick`.
@@ -71,11 +73,11 @@ pub(super) struct Params<'a> {
     pub(super) link: LinkType,
 }
 
-/// The functions for host cores.
+/// The functions that are built in.
 const BUILT_IN: [&str; 5] = ["strings", "aho-corasick", "acl", "meter", "chain"];
 
 impl Function {
-    /// One for host cores.
+    /// One that is built in.
     pub(super) fn built_in(id: c_int, name: &str, result_size: usize, params: &Params<'_>) -> Outcome<Self> {
         if !matches!(result_size, 4 | 8) {
             let text = format!("result_buffer_size {result_size} for {name:?}; expected 4 or 8");
@@ -88,10 +90,11 @@ impl Function {
             }
             "aho-corasick" => {
                 let (patterns, search) = patterns(params)?;
-                Kind::AhoCorasick(automaton(&patterns)?, search)
+                Kind::AhoCorasick(automaton(&patterns)?, patterns, search)
             }
             "acl" | "meter" => {
-                Kind::Chain(ChainText::new(format!("[[chain]]\nnf = {name:?}\n{}", params.config), params)?)
+                let text = ChainText::new(format!("[[chain]]\nnf = {name:?}\n{}", params.config), params)?;
+                Kind::Chain(ChainText { is_acl: name == "acl", ..text })
             }
             "chain" => Kind::Chain(ChainText::new(params.config.into(), params)?),
             _ => {
@@ -162,7 +165,7 @@ fn patterns(params: &Params<'_>) -> Outcome<(Patterns, Search)> {
     if patterns.is_empty() {
         return Err(config("no patterns; expected the key patterns, or num_patterns".into()));
     }
-    Ok((patterns, Search { skip: keys.skip as usize }))
+    Ok((patterns, Search { skip: keys.skip }))
 }
 
 /// The automaton that finds the same.
@@ -184,30 +187,33 @@ impl ChainText {
         let folder = params.folder;
         let chain = Chain::parse("config", &text, Context { folder, ignore_flags: false })?;
         embedded::check(&chain)?;
-        Ok(Self { text, folder: folder.into(), link: params.link })
+        Ok(Self { text, folder: folder.into(), link: params.link, is_acl: false })
+    }
+
+    /// The chain, once more.
+    pub(super) fn chain(&self) -> Outcome<Chain> {
+        let context = Context { folder: &self.folder, ignore_flags: false };
+        Ok(Chain::parse("config", &self.text, context)?)
     }
 }
 
-/// A function of a stream, in its form for host cores.
+/// How a stream runs a function on cores.
 pub(super) enum Form {
     Strings,
     /// Each thread has its own.
     Chain(Mutex<Vec<Embedded>>),
     /// All buffers go through one, in order.
     Ordered(Box<Mutex<Embedded>>, Turn),
-    /// It is a kernel of this number in the stream.
-    Kernel(usize),
+    /// It is a kernel of the program, for devices alone.
+    Kernel,
 }
 
 impl Form {
-    /// For a stream with so many threads; `kernels` counts its kernels.
-    pub(super) fn new(function: &Function, threads: usize, kernels: &mut usize) -> Outcome<Self> {
+    /// For a stream with so many threads.
+    pub(super) fn new(function: &Function, threads: usize) -> Outcome<Self> {
         match &function.kind {
             Kind::Strings(..) | Kind::AhoCorasick(..) => Ok(Self::Strings),
-            Kind::Kernel(_) => {
-                *kernels += 1;
-                Ok(Self::Kernel(*kernels - 1))
-            }
+            Kind::Kernel(_) => Ok(Self::Kernel),
             Kind::Chain(chain) => {
                 if function.writes.load(Ordering::Acquire) {
                     let text = format!(
@@ -318,30 +324,25 @@ impl Function {
     ) -> Outcome<()> {
         results.clear();
         results.resize(batch.packets.len() * self.result_size, 0);
-        let mut put = |index: usize, words: [u32; 2]| {
-            let to = &mut results[index * self.result_size..][..self.result_size];
-            to.iter_mut()
-                .zip(words.iter().flat_map(|word| word.to_ne_bytes()))
-                .for_each(|(to, byte)| *to = byte);
-        };
+        let mut put = |index, words| put(results, self.result_size, index, words);
         match (&self.kind, form) {
             (Kind::Strings(matcher, search), _) => {
                 let texts: Vec<_> = batch.packets.iter().map(|packet| search.text(packet)).collect();
                 room.matches.clear();
                 matcher.find(&texts, Report::First, &mut room.scratch, &mut room.matches);
                 for &Match { text, end, pattern } in &room.matches {
-                    put(text as usize, [pattern + 1, end + search.skip as u32]);
+                    put(text as usize, [pattern + 1, end + search.skip]);
                 }
                 Ok(())
             }
-            (Kind::AhoCorasick(automaton, search), _) => {
+            (Kind::AhoCorasick(automaton, _, search), _) => {
                 for (index, packet) in batch.packets.iter().enumerate() {
                     // The first that ends, and of those the one with the lowest number.
                     let mut found = automaton.find_overlapping_iter(search.text(packet));
                     let Some(first) = found.next() else { continue };
                     let same = found.take_while(|other| other.end() == first.end());
                     let pattern = same.map(|other| other.pattern()).fold(first.pattern(), Ord::min);
-                    put(index, [pattern.as_u32() + 1, (first.end() + search.skip) as u32]);
+                    put(index, [pattern.as_u32() + 1, first.end() as u32 + search.skip]);
                 }
                 Ok(())
             }
@@ -361,9 +362,15 @@ impl Function {
     }
 }
 
+/// Writes the numbers of a packet into results of so many bytes for each: as many of the numbers as fit.
+pub(super) fn put(results: &mut [u8], size: usize, index: usize, words: [u32; 2]) {
+    let to = &mut results[index * size..][..size];
+    to.iter_mut().zip(words.iter().flat_map(|word| word.to_ne_bytes())).for_each(|(to, byte)| *to = byte);
+}
+
 impl Search {
     fn text<'a>(&self, packet: &'a [u8]) -> &'a [u8] {
-        packet.get(self.skip..).unwrap_or_default()
+        packet.get(self.skip as usize..).unwrap_or_default()
     }
 }
 

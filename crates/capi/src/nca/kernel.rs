@@ -1,18 +1,13 @@
-//! Kernels of the program: compiled for a stream's device, and launched for each buffer.
+//! Kernels of the program, compiled for a stream's device.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use packetloom_device::{Argument, Device, Entry, Loaded, Memory, Parameter, Program, Queue, Shared};
+use packetloom_device::{Argument, Device, Entry, Loaded, Memory, Parameter, Program, Queue};
 
-use super::buffer::Buffer;
 use super::{nca_kernel_args, nca_packets, nca_set_kernel_arg};
 use crate::status::*;
-
-/// How long the kernels of a buffer may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A kernel as the program has added it.
 pub(super) struct Kernel {
@@ -99,7 +94,7 @@ impl Kernel {
     }
 }
 
-/// A kernel on a device. Queues share it.
+/// A kernel on a device.
 pub(super) struct Ready {
     kernel: Arc<Kernel>,
     loaded: Loaded,
@@ -129,125 +124,48 @@ impl Ready {
             local: 0,
             entries: vec![Entry { name: intern(&kernel.name), parameters: intern_parameters(&parameters) }],
         };
-        let in_words = |error: packetloom_device::Error| {
-            let Fault { status, text } = Fault::from(error);
-            Fault::new(status, format!("function {}: {text}", kernel.id))
-        };
-        let loaded = device.build(&program).map_err(in_words)?.remove(0);
+        let loaded =
+            device.build(&program).map_err(|error| Fault::from(error).of_function(kernel.id))?.remove(0);
         let table = match &kernel.table[..] {
             [] => None,
             table => Some(device.memory_of(table)?),
         };
         Ok(Self { kernel: kernel.clone(), loaded, parameters, table })
     }
-}
 
-/// What is not done with a buffer, so that the rest is measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOut {
-    /// Copies, to the device and from it, where the queue has packets that lie as those of the buffer.
-    pub(super) copies: bool,
-    pub(super) kernels: bool,
-}
-
-/// A queue of a device, and what its kernels work with.
-pub(super) struct Lane {
-    queue: Queue,
-    packets: Memory,
-    /// For each kernel, its results: on the device, and where they are copied to.
-    results: Vec<(Memory, Shared)>,
-    is_copied: bool,
-    /// Where the packets lie that were copied last.
-    offsets: Vec<u32>,
-}
-
-impl Lane {
-    pub(super) fn new(device: &Device, kernels: &[Ready], buffer: (usize, usize)) -> Outcome<Self> {
-        let (max_packets, bytes) = buffer;
-        let results = kernels.iter().map(|ready| {
-            let bytes = max_packets * ready.kernel.result_size;
-            Ok((device.zeros(bytes)?, device.share(bytes)?))
-        });
-        let results = results.collect::<Outcome<_>>()?;
-        let (queue, packets) = (device.queue()?, device.memory(bytes)?);
-        Ok(Self { queue, packets, results, is_copied: false, offsets: Vec::new() })
+    /// Bytes of results for a packet.
+    pub(super) fn result_size(&self) -> usize {
+        self.kernel.result_size
     }
 
-    /// Another buffer's packets come.
-    pub(super) fn begin(&mut self) {
-        self.is_copied = false;
-    }
-
-    /// Queues a kernel over a buffer's packets, and the copies that it needs.
+    /// Queues it over packets that the device has.
     pub(super) fn launch(
-        &mut self,
-        number: usize,
-        ready: &Ready,
-        buffer: &Buffer,
-        left_out: LeftOut,
-        offsets: &[u32],
+        &self,
+        queue: &mut Queue,
+        on_device: &Memory,
+        results: &Memory,
         packets: &nca_packets,
     ) -> Outcome<()> {
-        let (Some(shared), [.., end]) = (&buffer.shared, offsets) else {
-            return Err(Fault::new(PL_ERROR_INTERNAL, "a buffer without memory that is copied from"));
-        };
-        let count = offsets.len() - 1;
-        // A kernel relies on offsets that are those of as many packets.
-        let has_copies = !left_out.copies || self.offsets != offsets;
-        if !self.is_copied && has_copies {
-            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            let (first, end) = (buffer.first() as usize, *end as usize);
-            self.queue.copy_in(&mut shared, 0..4 * offsets.len(), &self.packets, 0)?;
-            self.queue.copy_in(&mut shared, first..end, &self.packets, first)?;
-            self.is_copied = true;
-            offsets.clone_into(&mut self.offsets);
-        }
-        let args = ready.kernel.args(packets)?;
-        if !args.iter().map(|arg| arg.parameter()).eq(ready.parameters.iter().copied()) {
-            let id = ready.kernel.id;
+        let args = self.kernel.args(packets)?;
+        if !args.iter().map(|arg| arg.parameter()).eq(self.parameters.iter().copied()) {
+            let id = self.kernel.id;
             let text =
                 format!("set_kernel_arg of function {id} named other kinds of arguments than at first");
             return Err(Fault::new(PL_ERROR_CALLBACK, text));
         }
-        let (results, out) = &mut self.results[number];
         let of = |arg: &Arg| match *arg {
-            Arg::Packets => Argument::from(&self.packets),
-            Arg::Results => Argument::from(&*results),
-            Arg::Table => Argument::from(ready.table.as_ref().expect("checked where it is named")),
+            Arg::Packets => Argument::from(on_device),
+            Arg::Results => Argument::from(results),
+            Arg::Table => Argument::from(self.table.as_ref().expect("checked where it is named")),
             Arg::U32(number) => number.into(),
             Arg::U64(number) => number.into(),
         };
         let arguments: Vec<_> = args.iter().map(of).collect();
-        let groups = count.div_ceil(ready.loaded.group as usize) as u32;
-        if !left_out.kernels {
-            self.queue.clear(results)?;
-            // SAFETY: the program vouches for its kernel, as the header asks it to.
-            unsafe { self.queue.launch_unchecked(&ready.loaded, groups, &arguments)? };
-        }
-        if !left_out.copies {
-            self.queue.copy_out(results, 0..count * ready.kernel.result_size, out, 0)?;
-        }
+        let groups = packets.num_packets.div_ceil(self.loaded.group);
+        queue.clear(results)?;
+        // SAFETY: the program vouches for its kernel, as the header asks it to.
+        unsafe { queue.launch_unchecked(&self.loaded, groups, &arguments)? };
         Ok(())
-    }
-
-    /// Waits for all that is queued. A lane that fails is of no use any more.
-    pub(super) fn finish(&mut self) -> Outcome<()> {
-        if self.queue.finish_within(PATIENCE)? {
-            return Ok(());
-        }
-        let text = format!("kernels of a buffer took more than {} s", PATIENCE.as_secs());
-        Err(Fault::new(PL_ERROR_DEVICE, text))
-    }
-
-    /// What a kernel has found, after [`Lane::finish`].
-    pub(super) fn read(&mut self, number: usize, to: &mut [u8]) -> Outcome<()> {
-        self.results[number].1.read(0, to);
-        Ok(())
-    }
-
-    /// Leaves a device that fails or hangs.
-    pub(super) fn abandon(self) {
-        self.queue.abandon();
     }
 }
 

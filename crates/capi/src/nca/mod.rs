@@ -4,11 +4,13 @@
 //! - `function`: network functions, those that are built in and the program's kernels.
 //! - `stream`: traffic streams, their threads, and the order of results.
 //! - `buffer`: buffers of packets.
-//! - `kernel`: kernels on devices.
+//! - `kernel`: kernels of the program.
+//! - `lane`: functions on devices, and their queues.
 
 mod buffer;
 mod function;
 mod kernel;
+mod lane;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -24,7 +26,8 @@ use packetloom_packet::LinkType;
 
 use self::buffer::Phase;
 use self::function::{Function, Params};
-use self::kernel::{Arg, Kernel, LeftOut};
+use self::kernel::{Arg, Kernel};
+use self::lane::LeftOut;
 use self::stream::{Devices, Settings, Stream};
 use crate::status::*;
 
@@ -90,7 +93,7 @@ pub enum nca_part {
     NCA_NOTHING = 0,
     /// Copies of packets to the device and of results from it.
     NCA_COPIES = 1,
-    /// Kernels of the program.
+    /// Kernels, of the program and of functions that are built in.
     NCA_KERNELS = 2,
 }
 
@@ -99,7 +102,8 @@ pub enum nca_part {
 #[derive(Clone, Copy, Debug)]
 #[allow(non_camel_case_types)]
 pub struct nca_dev {
-    /// One of `nca_dev_type`. Functions that are built in always run on cores, in the threads that feed the devices.
+    /// One of `nca_dev_type`. Kernels, "strings", "aho-corasick" and "acl" run on the devices; "meter" and "chain" run on cores, in the threads that
+    /// feed the devices. So do the others where a device cannot have them: docs/c.md says when.
     pub dev_type: c_int,
     /// How many, from the first on; 0 for `NCA_NUM_DEVICES`.
     pub num_devices: c_int,
@@ -251,7 +255,7 @@ fn number(name: &str, given: c_int, usual: Option<c_int>, most: c_int) -> Outcom
 
 /// Adds a network function under an id of the program's choice, from 0 on.
 ///
-/// With `cl_file_name` NULL it is one that is built in, for cores, and `kernel_name` says which: "strings", "aho-corasick", "acl", "meter" or
+/// With `cl_file_name` NULL it is one that is built in, and `kernel_name` says which: "strings", "aho-corasick", "acl", "meter" or
 /// "chain". Else `cl_file_name` is the program's file with kernels, in the dialect of docs/kernels.md, and `kernel_name` one of its entries.
 /// The program vouches for it: with the arguments that it is given, the kernel must read and write inside their memory only, and come to its end.
 ///
@@ -262,7 +266,8 @@ fn number(name: &str, given: c_int, usual: Option<c_int>, most: c_int) -> Outcom
 /// 32 bits in the order of bytes of this machine, so 4 or 8:
 ///
 /// "strings", "aho-corasick": the pattern that ends first in the packet (of several that end there the one with the lowest number), counted
-/// from 1, or 0 where there is none; then the number of bytes of the packet up to its end.
+/// from 1, or 0 where there is none; then the number of bytes of the packet up to its end. Both find the same: on cores the second one is an
+/// automaton, on devices both are the same kernel.
 ///
 /// "acl", "meter", "chain": 0 where the packet passes, else the number of the reason why it is dropped (`pl_drop_reason`); then its mark. The
 /// packets of a buffer have the time at which it was ready.
@@ -416,7 +421,7 @@ fn no_function(id: c_int) -> Fault {
 /// Opens a traffic stream: a ring of buffers that the library owns, with threads that take them through a service chain.
 ///
 /// `num_buffers` buffers of `buffer_size` packets, numbered from 0; 0 for `NCA_NUM_BUFFERS` and `NCA_BUFFER_SIZE`. A buffer has room for
-/// 2,048 bytes a packet, which long packets may take from short ones. Memory is used as it is filled; with kernels on a GPU all of it is pinned.
+/// 2,048 bytes a packet, which long packets may take from short ones. Memory is used as it is filled; with functions on a GPU all of it is pinned.
 ///
 /// `service_func_chain` has `num_network_funcs` ids. `network_func_parallel_sets` has the number of each one's set: functions of one set
 /// may run at the same time, sets run one after the other in ascending order, and those of set 0 at any time.
@@ -516,7 +521,7 @@ pub extern "C" fn nca_set_queues(traffic_stream_id: c_int, queues: c_int) -> c_i
 
 /// Leaves copies or kernels out of the processing of buffers, so that a program can measure how long the others take alone: `parts` is one of
 /// `nca_part`, or several. Results have no meaning then. Packets are copied nevertheless where a queue has none yet that lie in the buffer as these
-/// do: kernels never see offsets of other packets. Functions that are built in are not left out.
+/// do: kernels never see offsets of other packets. Functions that run on cores are not left out.
 ///
 /// Any thread may call it. Returns `PL_OK`, `PL_ERROR_ARGUMENT`, `PL_ERROR_NOT_FOUND`, or `PL_ERROR_BUSY` where a buffer is on its way that has no
 /// results yet.

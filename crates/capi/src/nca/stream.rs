@@ -14,7 +14,7 @@ use packetloom_device::{Cache, Device, Id};
 
 use super::buffer::{Buffer, Phase};
 use super::function::{Batch, Form, Function, Kind, Room};
-use super::kernel::{Lane, LeftOut, Ready};
+use super::lane::{Lane, LeftOut, OnDevice};
 use super::{NCA_QUEUES, nca_event, nca_notify, nca_packets};
 use crate::status::*;
 
@@ -71,6 +71,8 @@ impl Jobs {
 struct Step {
     function: Arc<Function>,
     form: Form,
+    /// Its number among those that devices have, if it is one.
+    on_device: Option<usize>,
 }
 
 /// What threads share.
@@ -81,7 +83,9 @@ struct Shared {
     steps: Vec<Step>,
     /// Places of steps, a set after the other: that of set 0 first.
     sets: Vec<Vec<usize>>,
-    devices: Vec<(Device, Vec<Ready>)>,
+    devices: Vec<Device>,
+    /// Functions that devices have, each loaded onto all of them.
+    on_devices: Vec<Vec<OnDevice>>,
     notify: nca_notify,
     jobs: Mutex<Jobs>,
     /// Rung at each change of the jobs.
@@ -110,44 +114,46 @@ pub(super) struct Settings {
 pub(super) enum Devices {
     /// On so many threads of this machine.
     Cores(usize),
-    /// Kernels on these, and functions that are built in on this machine's cores.
+    /// What devices can have on these, the rest on this machine's cores.
     On(Vec<Id>),
 }
 
 impl Stream {
     pub(super) fn new(settings: Settings) -> Outcome<Self> {
-        let Settings { id, buffers, buffer_size, notify, chain, devices } = settings;
-        let kernels = chain.iter().filter_map(|(function, _)| match &function.kind {
-            Kind::Kernel(kernel) => Some(kernel),
-            _ => None,
-        });
-        let kernels: Vec<_> = kernels.collect();
-        let (ids, threads) = match devices {
-            Devices::Cores(threads) if kernels.is_empty() => (Vec::new(), threads),
+        let has_kernels = settings.chain.iter().any(|(function, _)| matches!(function.kind, Kind::Kernel(_)));
+        let open = |id: &Id| Ok(Device::open(*id, Cache::user())?);
+        match &settings.devices {
+            Devices::Cores(threads) if !has_kernels => Self::with(&settings, Vec::new(), *threads),
             // Kernels are compiled for this machine's cores.
-            Devices::Cores(threads) => (vec![Id::Host], threads),
+            Devices::Cores(threads) => Self::with(&settings, vec![open(&Id::Host)?], *threads),
             Devices::On(ids) => {
-                let threads = ids.len() * NCA_QUEUES as usize;
-                (ids, threads)
+                let devices = ids.iter().map(open).collect::<Outcome<Vec<_>>>()?;
+                Self::with(&settings, devices, ids.len() * NCA_QUEUES as usize)
             }
-        };
-        let opened = ids.into_iter().map(|id| {
-            let device = Device::open(id, Cache::user())?;
-            let ready = kernels.iter().map(|kernel| Ready::new(kernel, &device)).collect::<Outcome<_>>()?;
-            Ok((device, ready))
+        }
+    }
+
+    /// With devices that were opened, in so many threads.
+    fn with(settings: &Settings, devices: Vec<Device>, threads: usize) -> Outcome<Self> {
+        let Settings { id, buffers, buffer_size, notify, ref chain, .. } = *settings;
+        let mut on_devices = Vec::new();
+        let loaded = chain.iter().map(|(function, _)| {
+            let Some(loaded) = OnDevice::load(function, &devices)? else { return Ok(None) };
+            on_devices.push(loaded);
+            Ok(Some(on_devices.len() - 1))
         });
-        let devices: Vec<(Device, Vec<Ready>)> = opened.collect::<Outcome<_>>()?;
-        let device_of = |buffer: usize| (!kernels.is_empty()).then(|| &devices[buffer % devices.len()].0);
+        let loaded = loaded.collect::<Outcome<Vec<_>>>()?;
+        let device_of = |buffer: usize| (!on_devices.is_empty()).then(|| &devices[buffer % devices.len()]);
         let buffers = (0..buffers).map(|buffer| Buffer::new(buffer_size, device_of(buffer)));
         let buffers: Vec<_> = buffers.collect::<Outcome<_>>()?;
         let numbers: std::collections::BTreeSet<_> = chain.iter().map(|(_, set)| *set).collect();
         let of_set = |set: u32| (0..chain.len()).filter(|&place| chain[place].1 == set).collect();
         let sets = numbers.into_iter().map(of_set).collect();
         let mut steps: Vec<Step> = Vec::with_capacity(chain.len());
-        let mut count = 0;
-        for (function, _) in chain {
-            match Form::new(&function, threads, &mut count) {
-                Ok(form) => steps.push(Step { function, form }),
+        for ((function, _), on_device) in chain.iter().zip(loaded) {
+            let function = function.clone();
+            match Form::new(&function, threads) {
+                Ok(form) => steps.push(Step { function, form, on_device }),
                 Err(fault) => {
                     steps.iter().for_each(|step| step.form.release(&step.function));
                     return Err(fault);
@@ -156,7 +162,8 @@ impl Stream {
         }
         let jobs = Mutex::new(Jobs { queues: threads / devices.len().max(1), ..Jobs::default() });
         let changed = Condvar::new();
-        let shared = Arc::new(Shared { id, buffers, steps, sets, devices, notify, jobs, changed });
+        let shared =
+            Arc::new(Shared { id, buffers, steps, sets, devices, on_devices, notify, jobs, changed });
         let stream = Self { shared, threads: Mutex::default() };
         let mut started = stream.started();
         let result = stream.start(&mut started, threads);
@@ -399,6 +406,7 @@ impl Shared {
             (contents.offsets.clone(), contents.time, std::mem::take(&mut contents.results))
         };
         results.resize_with(self.steps.len(), Vec::new);
+        let end = offsets.last().copied().unwrap_or_default();
         // SAFETY: the library has the buffer until its results were told of.
         let packets = unsafe { buffer.packets(&offsets) };
         let batch = Batch { number: job.number, time, packets: &packets };
@@ -408,10 +416,13 @@ impl Shared {
         }
         let mut queued = Vec::new();
         for set in &self.sets {
-            let (kernels, others): (Vec<_>, Vec<_>) =
-                set.iter().partition(|&&place| matches!(self.steps[place].form, Form::Kernel(_)));
-            for &place in kernels {
-                let Form::Kernel(number) = self.steps[place].form else { continue };
+            let mut others = Vec::with_capacity(set.len());
+            for &place in set {
+                let number = self.steps[place].on_device;
+                let Some(number) = number.filter(|&number| self.on_devices[number][part].takes(end)) else {
+                    others.push(place);
+                    continue;
+                };
                 let launched = caught(|| self.launch(number, (job.buffer, part), left_out, &offsets, lane));
                 match launched {
                     Ok(()) => queued.push((place, number)),
@@ -419,8 +430,8 @@ impl Shared {
                 }
             }
             // Each of them meets each buffer: some keep state, and wait for their turn.
-            for &place in others {
-                let Step { function, form } = &self.steps[place];
+            for place in others {
+                let Step { function, form, .. } = &self.steps[place];
                 let ran = caught(|| function.run(form, &batch, room, &mut results[place]));
                 fault = fault.or(ran.err());
             }
@@ -432,10 +443,9 @@ impl Shared {
             && let Some(lane) = lane
         {
             for (place, number) in queued {
-                let size = packets.len() * self.steps[place].function.result_size;
-                results[place].clear();
-                results[place].resize(size, 0);
-                fault = fault.or(caught(|| lane.read(number, &mut results[place])).err());
+                let (function, results) = (&self.on_devices[number][part], &mut results[place]);
+                let read = || self.read(place, (lane, number, function), &batch, room, results);
+                fault = fault.or(caught(read).err());
             }
         } else if let Some(lane) = lane.take() {
             // A queue that failed is of no use, and what it may still do is not waited for.
@@ -446,6 +456,32 @@ impl Shared {
         contents.fault = fault;
     }
 
+    /// Reads what a device has found about a batch, and has this core look at packets that the device could not judge.
+    fn read(
+        &self,
+        place: usize,
+        (lane, number, on_device): (&mut Lane, usize, &OnDevice),
+        batch: &Batch<'_>,
+        room: &mut Room,
+        results: &mut Vec<u8>,
+    ) -> Outcome<()> {
+        let Step { function, form, .. } = &self.steps[place];
+        let size = function.result_size;
+        results.clear();
+        results.resize(batch.packets.len() * size, 0);
+        let left = lane.read(number, on_device, size, results);
+        if left.is_empty() {
+            return Ok(());
+        }
+        let packets: Vec<_> = left.iter().map(|&index| batch.packets[index]).collect();
+        let mut found = Vec::new();
+        function.run(form, &Batch { packets: &packets, ..*batch }, room, &mut found)?;
+        for (&index, found) in left.iter().zip(found.chunks(size)) {
+            results[index * size..][..size].copy_from_slice(found);
+        }
+        Ok(())
+    }
+
     fn launch(
         &self,
         number: usize,
@@ -454,15 +490,15 @@ impl Shared {
         offsets: &[u32],
         lane: &mut Option<Lane>,
     ) -> Outcome<()> {
-        let (device, kernels) = &self.devices[part];
         let place = buffer;
         let buffer = &self.buffers[place];
         let lane = match lane {
             Some(lane) => lane,
-            None => {
-                let size = (buffer.max_packets(), buffer.size() as usize);
-                lane.insert(Lane::new(device, kernels, size)?)
-            }
+            None => lane.insert(Lane::new(
+                &self.devices[part],
+                self.on_devices.iter().map(|all| &all[part]),
+                buffer,
+            )?),
         };
         let packets = nca_packets {
             traffic_stream_id: self.id,
@@ -471,6 +507,79 @@ impl Shared {
             offsets: offsets.as_ptr(),
             bytes: buffer.base().as_ptr(),
         };
-        lane.launch(number, &kernels[number], buffer, left_out, offsets, &packets)
+        lane.launch(number, &self.on_devices[number][part], buffer, left_out, offsets, &packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use packetloom_device::faults::{Call, Faults};
+    use packetloom_packet::LinkType;
+
+    use super::super::function::Params;
+    use super::*;
+
+    fn function(id: c_int, name: &str, config: &str, patterns: Vec<&[u8]>) -> (Arc<Function>, u32) {
+        let params = Params { config, folder: Path::new(""), patterns, link: LinkType::ETHERNET };
+        (Arc::new(Function::built_in(id, name, 4, &params).expect("a function")), 1)
+    }
+
+    /// Has a buffer processed; its results, of all functions.
+    fn process(stream: &Stream, packets: &[u8], lens: &[i32]) -> Outcome<Vec<Vec<u8>>> {
+        let buffer = stream.buffer(0).expect("it is there");
+        // SAFETY: there are as many bytes.
+        unsafe { buffer.add(&mut buffer.filling().expect("empty"), packets.as_ptr(), lens) }.expect("room");
+        stream.ready(0).expect("it has packets");
+        stream.wait(0, None).expect("it is processed");
+        let mut contents = buffer.lock();
+        let results = contents.fault.take().map_or_else(|| Ok(contents.results.clone()), Err);
+        buffer.clear(&mut contents);
+        results
+    }
+
+    #[test]
+    fn faults_of_a_device_fail_buffers_with_a_reason_and_the_stream_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = folder.path().join("a.rules");
+        std::fs::write(&rules, "deny any from any to any\n").expect("written");
+        let chain = vec![
+            function(1, "strings", "", vec![b"abc"]),
+            function(2, "acl", &format!("rules = {rules:?}"), Vec::new()),
+        ];
+        for id in packetloom_testing::accelerators() {
+            let faults = Faults::new();
+            let device = Device::open(id, Cache::user()).expect("a device").with_faults(&faults);
+            let settings = Settings {
+                id: 1,
+                buffers: 1,
+                buffer_size: 10,
+                notify: None,
+                chain: chain.clone(),
+                devices: Devices::On(vec![id]),
+            };
+            let on_cores = Stream::with(&settings, Vec::new(), 1).expect("a stream");
+            let expected = process(&on_cores, b"xabxxabc", &[4, 4]);
+            on_cores.close().expect("closed");
+            assert_eq!(expected.as_ref().expect("results")[0], [[0; 4], 1u32.to_ne_bytes()].concat());
+            let stream = Stream::with(&settings, vec![device], 1).expect("a stream");
+            assert_eq!(stream.shared.on_devices.len(), 2, "both are on the device");
+            assert_eq!(process(&stream, b"xabxxabc", &[4, 4]), expected);
+            for call in [Call::Copy, Call::Launch, Call::Finish] {
+                for after in 0..3 {
+                    faults.fail(call, after);
+                    let before = faults.counts(call).faults;
+                    let found = process(&stream, b"xabxxabc", &[4, 4]);
+                    if faults.counts(call).faults > before {
+                        assert_eq!(found.expect_err("it failed").status, PL_ERROR_DEVICE, "{call:?} {after}");
+                    }
+                    // What is left of the fault hits the next ones.
+                    let goes_on = (0..8).any(|_| process(&stream, b"xabxxabc", &[4, 4]) == expected);
+                    assert!(goes_on, "{call:?} {after}");
+                }
+            }
+            stream.close().expect("closed");
+        }
     }
 }

@@ -73,6 +73,7 @@ pub(crate) fn run(args: SearchArgs) -> Done {
         log_rate: alerts::default_rate(),
         log_burst: log_rate::default_burst(),
         plain: !args.json,
+        offsets: args.byte_offset,
     };
     let context = Context { folder: Path::new(""), ignore_flags: false };
     let strings = match &args.patterns {

@@ -10,7 +10,7 @@ use packetloom_device::{Device, Memory, Part, Queue, Shared};
 use packetloom_nf::{FunctionSpec, TextSearch};
 use packetloom_packet::Batch;
 use packetloom_pattern::Match;
-use packetloom_pattern::image::{Image, OnDevice, Results, Shape, Target};
+use packetloom_pattern::image::{Batch as TextBatch, Image, OnDevice, Results, Shape, Target};
 
 use super::accelerator::{Accelerator, late};
 use super::{Error, is_gpu};
@@ -293,7 +293,7 @@ impl Lane {
         let batch = there.as_ref().map_or_else(|| (&*texts).into(), Into::into);
         let to = matches.there.as_ref().map_or_else(|| (&matches.here).into(), Into::into);
         let results = Results { matches: to, room: matches.room as u32, found: count };
-        set.find(queue, batch, *shape, results)?;
+        set.find(queue, &TextBatch::packed(batch, *shape), results)?;
         Ok(queue.copy_out(count, 0..size_of::<u64>(), counted, 0)?)
     }
 

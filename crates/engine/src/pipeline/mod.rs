@@ -13,7 +13,7 @@ use packetloom_export::Lines;
 use packetloom_nf::flows::{
     AnyEntry, Counts, End, Ending, Exported, FlowFunction, Forgotten, V4, V6, header_words,
 };
-use packetloom_nf::{Form, Found, Function, FunctionSpec, Logged, Report};
+use packetloom_nf::{Form, Found, Function, FunctionSpec, Logged, Offsets, Report};
 use packetloom_packet::{Batch, FlowKey, FlowRecord, LinkType, PacketRecord, Timestamp};
 use packetloom_pattern::Match;
 
@@ -609,15 +609,15 @@ impl Stage {
             Fast::Standalone(function) => function.logged(logged),
             Fast::PerFlow(function, _) => function.logged(logged),
         }
-        log_entries.extend(logged.drain(..).filter_map(|Logged { frame, rule }| {
+        log_entries.extend(logged.drain(..).filter_map(|Logged { frame, rule, offsets }| {
             let packet = PacketRecord::of(batch, frame as usize)?;
-            Some(LogEntry { frame: named(frame), rule, packet })
+            Some(LogEntry { frame: named(frame), rule, packet, offsets })
         }));
     }
 }
 
 /// A packet that is to be logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// Its index in the batch.
     pub frame: u32,
@@ -625,6 +625,8 @@ pub struct LogEntry {
     pub rule: u32,
     /// The packet as it was when the function had judged it.
     pub packet: PacketRecord,
+    /// Where the rule's strings lie, where the log says so.
+    pub offsets: Option<Box<Offsets>>,
 }
 
 impl LogEntry {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use packetloom_nf::{FunctionSpec, Log, Report};
+use packetloom_nf::{FunctionSpec, Log, Offsets, Report};
 use packetloom_packet::PacketRecord;
 
 use super::{ENCODED, Matches, Outlet};
@@ -23,8 +23,8 @@ impl Outlet<'_> {
     /// Logs packets of a batch that is not delivered yet, in order, and forgets them.
     pub(super) fn log_batch(&mut self, function: usize, entries: &mut Vec<LogEntry>) -> Result<(), Error> {
         let before = self.verdicts.received();
-        for LogEntry { frame, rule, packet } in entries.drain(..) {
-            self.log(function, rule, before + u64::from(frame), &packet)?;
+        for LogEntry { frame, rule, packet, offsets } in entries.drain(..) {
+            self.log(function, rule, before + u64::from(frame), &packet, offsets.as_deref())?;
         }
         if self.live { self.write_log(function) } else { Ok(()) }
     }
@@ -36,10 +36,11 @@ impl Outlet<'_> {
         rule: u32,
         number: u64,
         packet: &PacketRecord,
+        offsets: Option<&Offsets>,
     ) -> Result<(), Error> {
         self.matches.add((number - self.verdicts.received()) as u32, function, rule);
         let (Some(log), lines) = &mut self.logs.0[function] else { return Ok(()) };
-        log.log(lines, rule, number, packet);
+        log.log(lines, rule, number, packet, offsets);
         if lines.len() >= ENCODED { self.write_log(function) } else { Ok(()) }
     }
 

@@ -460,5 +460,5 @@ fn log(
     packet: &OraclePacket,
 ) -> Result<(), Error> {
     let Some(record) = packet.record().filter(|_| !rules.is_empty()) else { return Ok(()) };
-    rules.iter().try_for_each(|&rule| outlet.log(function, rule, number, &record))
+    rules.iter().try_for_each(|&rule| outlet.log(function, rule, number, &record, None))
 }

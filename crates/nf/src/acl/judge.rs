@@ -104,7 +104,7 @@ impl List {
     #[inline]
     fn note(&self, position: usize, frame: u32, logged: &mut Vec<Logged>, marked: &mut Vec<(u32, u32)>) {
         if self.logs.get(position).is_some_and(|&log| log) {
-            logged.push(Logged { frame, rule: position as u32 });
+            logged.push(Logged::new(frame, position as u32));
         }
         if let Some(&mark) = self.marks.get(position).filter(|&&mark| mark != 0) {
             marked.push((frame, mark));

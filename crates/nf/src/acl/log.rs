@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{AclReport, List};
 use crate::log_rate::{Bucket, LogCounts, LogSettings};
-use crate::{Log, Report};
+use crate::{Log, Offsets, Report};
 
 /// The log of one run.
 pub(super) struct AclLog {
@@ -36,7 +36,14 @@ impl Log for AclLog {
         }
     }
 
-    fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord) {
+    fn log(
+        &mut self,
+        lines: &mut String,
+        rule: u32,
+        number: u64,
+        packet: &PacketRecord,
+        _offsets: Option<&Offsets>,
+    ) {
         if !self.list.is_logged(&self.list.rules.rules[rule as usize]) {
             return;
         }

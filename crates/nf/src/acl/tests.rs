@@ -65,7 +65,7 @@ fn judge_batches(
             .for_each(|(verdict, _)| *verdict = EARLIER);
         function.process(&mut batch);
         function.logged(&mut logged);
-        to_log.extend(logged.drain(..).map(|Logged { frame, rule }| {
+        to_log.extend(logged.drain(..).map(|Logged { frame, rule, .. }| {
             let record = PacketRecord::of(&batch, frame as usize).expect("packets with keys are logged");
             (verdicts.len() as u64 + u64::from(frame), rule, record)
         }));
@@ -592,7 +592,7 @@ fn log_at(keys: &str, times: &[u64]) -> (Vec<bool>, String, serde_json::Value) {
         let packet = Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Transport::Udp(1, 2));
         let before = lines.len();
         let record = Captured::new(nanos, &packet).for_oracle().record().expect("a packet");
-        log.log(&mut lines, 0, number as u64, &record);
+        log.log(&mut lines, 0, number as u64, &record, None);
         written.push(lines.len() > before);
     }
     log.finish(&mut lines);

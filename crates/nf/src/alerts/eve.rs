@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Action, Alert};
+use crate::{Offset, Offsets};
 
 /// The severity of an alert whose rule has no priority, as Suricata gives it.
 const DEFAULT_SEVERITY: u8 = 3;
@@ -43,6 +44,12 @@ pub struct Line<'a> {
     icmp_code: Option<u8>,
     /// What was found.
     alert: Signature<'a>,
+    /// Where its strings lie in the packet, if that was asked for.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    offsets: &'a [Offset],
+    /// How many places there are beside those in `offsets`.
+    #[serde(skip_serializing_if = "is_zero")]
+    more_offsets: u64,
     /// Alerts before this one that the rate left out.
     #[serde(skip_serializing_if = "is_zero")]
     suppressed: u64,
@@ -101,6 +108,7 @@ impl<'a> Line<'a> {
         action: Action,
         number: u64,
         packet: &PacketRecord,
+        offsets: Option<&'a Offsets>,
         suppressed: u64,
     ) -> Self {
         Self {
@@ -126,6 +134,8 @@ impl<'a> Line<'a> {
                 category: alert.category.unwrap_or_default(),
                 severity: alert.severity.unwrap_or(DEFAULT_SEVERITY),
             },
+            offsets: offsets.map_or(&[], |offsets| &offsets.told),
+            more_offsets: offsets.map_or(0, |offsets| offsets.more),
             suppressed,
         }
     }

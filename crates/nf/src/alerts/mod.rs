@@ -14,7 +14,7 @@ pub use self::eve::Line as EveLine;
 use self::eve::{protocol, timestamp};
 use crate::log_rate::{Bucket, LogCounts, LogSettings};
 use crate::units::Rate;
-use crate::{Log, Report};
+use crate::{Log, Offset, Offsets, Report};
 
 /// Alerts in a time unless a chain file says otherwise: no limit, since they are what was asked for.
 pub fn default_rate() -> Rate {
@@ -100,8 +100,14 @@ impl<S: Signatures> AlertLog<S> {
     }
 }
 
-/// A line for people: the packet, and what was found in it.
-fn write_plain(lines: &mut String, name: &str, number: u64, packet: &PacketRecord) {
+/// A line for people: the packet, what was found in it, and where if that is known.
+fn write_plain(
+    lines: &mut String,
+    name: &str,
+    number: u64,
+    packet: &PacketRecord,
+    offsets: Option<&Offsets>,
+) {
     let end = |address: std::net::IpAddr, port: Option<u16>| match (address, port) {
         (address, None) => address.to_string(),
         (address, Some(port)) => std::net::SocketAddr::new(address, port).to_string(),
@@ -110,11 +116,31 @@ fn write_plain(lines: &mut String, name: &str, number: u64, packet: &PacketRecor
     let destination = end(packet.destination, packet.ports.map(|ports| ports.1));
     let (time, protocol) = (timestamp(packet.time.as_micros()), protocol(packet.protocol));
     // As above.
-    let _ = writeln!(lines, "{}: {time} {protocol} {source} > {destination}: {name}", number + 1);
+    let _ = write!(lines, "{}: {time} {protocol} {source} > {destination}: {name}", number + 1);
+    if let Some(Offsets { told, more }) = offsets {
+        for (index, Offset { within, begin, .. }) in told.iter().enumerate() {
+            let between = if index == 0 { " at" } else { "," };
+            let _ = match *within {
+                "payload" => write!(lines, "{between} {begin}"),
+                within => write!(lines, "{between} {within} {begin}"),
+            };
+        }
+        if *more > 0 {
+            let _ = write!(lines, " and {more} more");
+        }
+    }
+    lines.push('\n');
 }
 
 impl<S: Signatures> Log for AlertLog<S> {
-    fn log(&mut self, lines: &mut String, rule: u32, number: u64, packet: &PacketRecord) {
+    fn log(
+        &mut self,
+        lines: &mut String,
+        rule: u32,
+        number: u64,
+        packet: &PacketRecord,
+        offsets: Option<&Offsets>,
+    ) {
         if !self.bucket.take(packet.time.as_nanos()) {
             self.counts.suppressed += 1;
             self.since += 1;
@@ -127,10 +153,10 @@ impl<S: Signatures> Log for AlertLog<S> {
             if suppressed > 0 {
                 self.write_suppressed(lines, suppressed);
             }
-            write_plain(lines, &alert.name, number, packet);
+            write_plain(lines, &alert.name, number, packet, offsets);
             return;
         }
-        let line = EveLine::new(&alert, self.signatures.action(), number, packet, suppressed);
+        let line = EveLine::new(&alert, self.signatures.action(), number, packet, offsets, suppressed);
         // Text and numbers can always be written as JSON.
         lines.push_str(&serde_json::to_string(&line).unwrap_or_default());
         lines.push('\n');

@@ -35,7 +35,7 @@ impl Function for DomainsCpu {
                     return;
                 }
                 let handed_out = blocking.iter().filter(|&&line| names.is_handed_out(line));
-                logged.extend(handed_out.map(|&rule| Logged { frame, rule }));
+                logged.extend(handed_out.map(|&rule| Logged::new(frame, rule)));
                 if let Some(mark) = names.settings.mark {
                     batch.set_mark(frame as usize, mark);
                 }

@@ -81,7 +81,7 @@ impl FlowFunction for DomainsPerFlow {
                 return Verdict::Pass;
             }
             let handed_out = blocking.iter().filter(|&&line| names.is_handed_out(line));
-            logged.extend(handed_out.map(|&rule| Logged { frame: packet.frame, rule }));
+            logged.extend(handed_out.map(|&rule| Logged::new(packet.frame, rule)));
             matched.push(packet.frame);
             if settings.action == Action::Drop {
                 watches.drop_flow(followed);
@@ -93,7 +93,7 @@ impl FlowFunction for DomainsPerFlow {
                 return;
             }
             let handed_out = blocking.iter().filter(|&&line| names.is_handed_out(line));
-            logged.extend(handed_out.map(|&rule| Logged { frame, rule }));
+            logged.extend(handed_out.map(|&rule| Logged::new(frame, rule)));
             matched.push(frame);
             batch.judge().0[frame as usize] = verdict;
         });

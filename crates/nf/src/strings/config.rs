@@ -69,6 +69,9 @@ pub struct Config {
     /// Log lines for people in place of EVE's.
     #[serde(skip)]
     pub plain: bool,
+    /// Say in lines of the log where strings lie.
+    #[serde(skip)]
+    pub offsets: bool,
 }
 
 impl ByNames for Format {
@@ -159,6 +162,7 @@ impl Config {
             flows,
             log,
             plain: self.plain,
+            offsets: self.offsets,
             watch: None,
             compiled: self.compiled,
         };

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use packetloom_packet::{Batch, DropReason};
 use packetloom_pattern::files::Places;
-use packetloom_pattern::{Match, Scratch};
+use packetloom_pattern::{Match, Matcher, Scratch};
 
 use super::fields::alone;
 use super::judge::{InPayload, Judge, Message, bytes_of, in_fields};
 use super::learning::Current;
+use super::locate::{Locator, Text};
 use super::{List, Within, is_cut_off};
 use crate::watches::payload_in;
 use crate::{Function, Logged, Report};
@@ -17,14 +18,21 @@ use crate::{Function, Logged, Report};
 pub(super) struct StringsCpu {
     judge: Judge,
     set: Current,
-    /// What follows is kept for the next batch: the packets that are searched, the number of each text's packet, the room for texts, what is
-    /// found in them, and what a packet has.
+    /// What follows is kept for the next batch: the packets that are searched, the number of each text's packet, the room for texts, and what is
+    /// found in them.
     packets: Vec<Searched>,
     packet_of: Vec<u32>,
     texts: Vec<&'static [u8]>,
     matches: Vec<Match>,
     scratch: Scratch,
+    room: Room,
+}
+
+/// Room for what a packet has, and where that lies.
+#[derive(Default)]
+struct Room {
     patterns: Vec<u32>,
+    locator: Locator,
 }
 
 /// A packet that is searched.
@@ -46,7 +54,7 @@ impl StringsCpu {
             texts: Vec::new(),
             matches: Vec::new(),
             scratch: Scratch::default(),
-            patterns: Vec::new(),
+            room: Room::default(),
         }
     }
 
@@ -101,12 +109,14 @@ impl StringsCpu {
     /// Judges a packet by the matches in its texts.
     fn judge(
         list: &List,
+        matcher: &Matcher,
         judge: &mut Judge,
         packet: &Searched,
         matches: &[Match],
-        patterns: &mut Vec<u32>,
+        Room { patterns, locator }: &mut Room,
         batch: &mut Batch,
     ) {
+        let first = judge.logged.len();
         let Searched { frame, has_payload, first_text, messages } = packet;
         let in_payload: Range<usize> = match has_payload {
             true => 0..matches.partition_point(|found| found.text == *first_text),
@@ -123,6 +133,13 @@ impl StringsCpu {
             return;
         }
         let (settings, frame) = (&list.settings, *frame as usize);
+        let logged = &mut judge.logged[first..];
+        if settings.offsets && !logged.is_empty() {
+            let payload = has_payload.then(|| text_of(batch, frame, settings.within)).flatten();
+            let payload = payload.map(|bytes| Text::payload(bytes, settings.within));
+            let texts: Vec<_> = payload.into_iter().chain(Text::values(messages)).collect();
+            locator.locate(list, matcher, &texts, logged);
+        }
         if let Some(mark) = settings.mark {
             batch.set_mark(frame, mark);
         }
@@ -162,15 +179,16 @@ impl Function for StringsCpu {
             let frame = of_packet[0].text;
             if batch.verdicts()[frame as usize].is_pass() {
                 let packet = Searched { frame, has_payload: true, first_text: frame, messages: Vec::new() };
-                Self::judge(&list, &mut self.judge, &packet, of_packet, &mut self.patterns, batch);
+                let matcher = self.set.matcher();
+                Self::judge(&list, matcher, &mut self.judge, &packet, of_packet, &mut self.room, batch);
             }
         }
         self.search(searched, batch);
-        let Self { judge, packets, packet_of, matches, patterns, .. } = self;
+        let Self { judge, set, packets, packet_of, matches, room, .. } = self;
         let packet_of = |found: &Match| packet_of[found.text as usize];
         for of_packet in matches.chunk_by(|a, b| packet_of(a) == packet_of(b)) {
             let packet = &packets[packet_of(&of_packet[0]) as usize];
-            Self::judge(&list, judge, packet, of_packet, patterns, batch);
+            Self::judge(&list, set.matcher(), judge, packet, of_packet, room, batch);
         }
     }
 

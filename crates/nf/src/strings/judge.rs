@@ -134,7 +134,7 @@ impl Judge {
         for &signature in named {
             report.by_signature[signature as usize] += 1;
             if list.is_handed_out[signature as usize] {
-                logged.push(Logged { frame, rule: signature });
+                logged.push(Logged::new(frame, signature));
             }
         }
         true

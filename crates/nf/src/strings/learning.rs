@@ -139,6 +139,11 @@ impl Learning {
 }
 
 impl Current {
+    /// The set of the last batch.
+    pub(super) fn matcher(&self) -> &Matcher {
+        &self.matcher
+    }
+
     /// The set for the next batch, whose texts these are. Once enough is known it is compiled again by a thread of its own, which `list` is
     /// handed to.
     pub(super) fn for_texts<L: AsRef<Learning> + AsRef<Patterns> + Send + Sync + 'static>(

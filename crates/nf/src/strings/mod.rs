@@ -17,6 +17,7 @@ mod cpu;
 mod fields;
 mod judge;
 mod learning;
+mod locate;
 mod look_in;
 mod messages;
 mod oracle;
@@ -102,6 +103,8 @@ struct Settings {
     log: Option<LogSettings>,
     /// Whether the log has lines for people.
     plain: bool,
+    /// Whether it says where strings lie.
+    offsets: bool,
     /// Signatures whose packets are wanted.
     watch: Option<Watch>,
     /// The file of the compiled set.

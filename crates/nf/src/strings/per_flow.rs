@@ -14,6 +14,7 @@ use super::cpu::{emptied, text_of};
 use super::fields::{FlowFields, drops_flow};
 use super::judge::{InPayload, Judge, Message, bytes_of};
 use super::learning::Current;
+use super::locate::{Locator, Text};
 use super::streams::{DirectionKey, Fresh, Segment, StreamId, Streams};
 use super::{FlowCounts, List, Within, is_cut_off};
 use crate::flows::{End, FlowFunction, Flows, Seen, StateAt, Visit};
@@ -39,6 +40,7 @@ pub(super) struct StringsPerFlow {
     matches: Vec<Match>,
     scratch: Scratch,
     matched: Vec<u32>,
+    locator: Locator,
 }
 
 /// What is searched of the payload of a packet.
@@ -79,6 +81,7 @@ impl StringsPerFlow {
             matches: Vec::new(),
             scratch: Scratch::default(),
             matched: Vec::new(),
+            locator: Locator::default(),
         }
     }
 
@@ -176,10 +179,10 @@ fn segment<'a>(packet: &'a Seen<'_, '_>) -> Option<Segment<'a>> {
 }
 
 /// What is known of a packet that is judged.
-struct Packet {
+struct Packet<'a> {
     frame: u32,
-    /// Bytes of its payload, where there is one.
-    payload: Option<usize>,
+    /// Its payload, where there is one.
+    payload: Option<&'a [u8]>,
     is_cut_off: bool,
     /// Its direction, of which messages are remembered.
     direction: Option<DirectionKey>,
@@ -189,10 +192,14 @@ struct Packet {
 struct Judging<'a> {
     list: &'a Arc<List>,
     judge: &'a mut Judge,
+    set: &'a Current,
+    locator: &'a mut Locator,
     plans: &'a [Plan],
     found: &'a [Range<u32>],
     matches: &'a [Match],
     fresh: &'a [Fresh],
+    /// In which texts of streams lie.
+    room: &'a [u8],
     looks_in_payload: bool,
     streams: Option<&'a mut Streams>,
     fields: Option<&'a mut FlowFields>,
@@ -205,14 +212,17 @@ struct Judging<'a> {
 
 impl Judging<'_> {
     /// Whether a packet with these messages matches, which is counted as searched.
-    fn packet(&mut self, packet: &Packet, messages: &[Message]) -> bool {
+    fn packet(&mut self, packet: &Packet<'_>, messages: &[Message]) -> bool {
         let Self {
             list,
             judge,
+            set,
+            locator,
             plans,
             found,
             matches,
             fresh,
+            room,
             looks_in_payload,
             streams,
             fields,
@@ -233,7 +243,7 @@ impl Judging<'_> {
                 judge.report.flows.get_or_insert_default().repeated += 1;
                 None
             }
-            Plan::NoFlow | Plan::Alone | Plan::Over => payload,
+            Plan::NoFlow | Plan::Alone | Plan::Over => payload.map(<[u8]>::len),
             Plan::Fresh(_, of_packet) => {
                 let new = |fresh: &Fresh| (fresh.part.new.1 - fresh.part.new.0) as usize;
                 Some(fresh[of_packet.clone()].iter().map(new).sum())
@@ -255,19 +265,37 @@ impl Judging<'_> {
             let of_several = now.iter().copied().filter(|&pattern| list.is_of_several[pattern as usize]);
             streams.remember(*stream, of_several, before);
         }
-        let payload = InPayload { is_there: *looks_in_payload && payload.is_some(), new: now, before };
+        let first = judge.logged.len();
+        let in_payload = InPayload { is_there: *looks_in_payload && payload.is_some(), new: now, before };
         let is_matched = match fields {
-            None => judge.matches(frame, payload, &[], None),
+            None => judge.matches(frame, in_payload, &[], None),
             Some(fields) => {
                 let in_fields = fields.search(list, messages);
                 match (&mut fields.messages, direction) {
                     (Some(all), Some(direction)) => {
-                        all.with(direction, |known| judge.matches(frame, payload, &in_fields, Some(known)))
+                        all.with(direction, |known| judge.matches(frame, in_payload, &in_fields, Some(known)))
                     }
-                    _ => judge.matches(frame, payload, &in_fields, None),
+                    _ => judge.matches(frame, in_payload, &in_fields, None),
                 }
             }
         };
+        let logged = &mut judge.logged[first..];
+        if list.settings.offsets && !logged.is_empty() {
+            let within = list.settings.within;
+            let mut texts: Vec<_> = match plan {
+                Plan::Over | Plan::Repeated(_) => Vec::new(),
+                Plan::NoFlow | Plan::Alone => {
+                    let payload = payload.filter(|_| *looks_in_payload);
+                    payload.map(|bytes| Text::payload(bytes, within)).into_iter().collect()
+                }
+                Plan::Fresh(_, of_packet) => {
+                    let fresh = fresh[of_packet.clone()].iter();
+                    fresh.map(|fresh| Text::stream(&room[fresh.text.clone()], fresh.part)).collect()
+                }
+            };
+            texts.extend(Text::values(messages));
+            locator.locate(list, set.matcher(), &texts, logged);
+        }
         if is_matched {
             matched.push(frame);
         }
@@ -288,7 +316,20 @@ impl FlowFunction for StringsPerFlow {
         self.plan(batch, flows);
         self.search(batch);
         let Self {
-            at, judge, looks_in_payload, streams, fields, plans, found, fresh, matches, matched, ..
+            at,
+            judge,
+            set,
+            locator,
+            looks_in_payload,
+            streams,
+            fields,
+            plans,
+            found,
+            fresh,
+            room,
+            matches,
+            matched,
+            ..
         } = self;
         judge.logged.clear();
         matched.clear();
@@ -299,10 +340,13 @@ impl FlowFunction for StringsPerFlow {
         let mut judging = Judging {
             list: &list,
             judge,
+            set,
+            locator,
             plans,
             found,
             matches,
             fresh,
+            room,
             looks_in_payload: *looks_in_payload,
             streams: streams.as_mut(),
             fields: fields.as_mut(),
@@ -320,7 +364,7 @@ impl FlowFunction for StringsPerFlow {
             let text = if payload_alone { seen.payload() } else { Some(seen.frame().1) };
             let packet = Packet {
                 frame: seen.frame,
-                payload: text.map(<[u8]>::len),
+                payload: text,
                 is_cut_off: seen.is_cut_off(),
                 direction: segment(&seen).map(|_| (followed.number(), seen.from_a)),
             };
@@ -344,7 +388,7 @@ impl FlowFunction for StringsPerFlow {
                 let text = text_of(batch, index, settings.within);
                 let packet = Packet {
                     frame: index as u32,
-                    payload: text.map(<[u8]>::len),
+                    payload: text,
                     is_cut_off: is_cut_off(batch, index),
                     direction: None,
                 };

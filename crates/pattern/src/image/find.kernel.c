@@ -7,10 +7,13 @@
  * may be there go into a second queue, are taken out likewise, and what is found for them is compared with the text. A match alone looks
  * for its text. Matches are gathered by the warp, so that one addition makes room for many of them.
  *
- * Of the batch stand first the bytes, up to a multiple of 16 of any value, then where each text begins, and where the last one ends.
- * Whatever the batch holds, nothing is read or written beyond what the kernel was given.
+ * The bytes begin at a multiple of 16, and are of any value up to the next one behind them. In another part of the memory stands where each text begins,
+ * and where the last one ends. Whatever the memory holds, nothing is read or written beyond what the kernel was given.
  *
- * Defined by the host: FOLD, HAS_SPARSE, HAS_DENSE, DENSE_BITS, DENSE_LOCAL, HAS_WHOLE, WHOLE_LOCAL.
+ * With FIRST it keeps of each text the match that ends first, and of those the one of the lowest pattern: the largest of what is not its end and its
+ * pattern.
+ *
+ * Defined by the host: FIRST, FOLD, HAS_SPARSE, HAS_DENSE, DENSE_BITS, DENSE_LOCAL, HAS_WHOLE, WHOLE_LOCAL.
  */
 
 /* A place in the batch, and above it what it is: a place that passed is on the grid or at every byte, a key has its kind. */
@@ -71,8 +74,9 @@ typedef struct {
 typedef struct {
   GLOBAL const u32 *words;
   u32 word_count, len;
+  /* Places are counted from the first text on, offsets from so many bytes in front of it. */
   GLOBAL const u32 *offsets;
-  u32 texts;
+  u32 begin, texts, skip;
   u64 texts_per_byte;
   GLOBAL const u32 *gate;
   GLOBAL const u64 *slots;
@@ -83,6 +87,7 @@ typedef struct {
   GLOBAL u32 *matches;
   GLOBAL u32 *found;
   u32 room;
+  GLOBAL u64 *firsts;
 } Search;
 
 FUNCTION u32 word_of(Search search, u32 number) { return number < search.word_count ? search.words[number] : 0; }
@@ -137,6 +142,7 @@ FUNCTION int is_equal(Search search, u32 begin, u32 len, GLOBAL const u32 *patte
 FUNCTION u32 text_of(Search search, u32 at) {
   u32 guess = (u32)(at * search.texts_per_byte >> 32);
   u32 low = 0, high = search.texts, stride = 1;
+  at += search.begin;
   if (guess >= search.texts) guess = search.texts - 1;
   if (search.offsets[guess] <= at) {
     low = guess;
@@ -172,6 +178,10 @@ FUNCTION u32 take_room(Search search, u32 count) {
 }
 
 FUNCTION void report(Search search, LOCAL Warp *warp, u32 text, u32 end, u32 pattern) {
+#if FIRST
+  (void)warp;
+  max_global_64(&search.firsts[text], ~((u64)end << 32 | pattern));
+#else
   u32 at = add_local(&warp->matched, 1);
   if (at < STAGED) {
     warp->staged[3 * at] = text;
@@ -185,6 +195,7 @@ FUNCTION void report(Search search, LOCAL Warp *warp, u32 text, u32 end, u32 pat
     search.matches[3 * (u64)at + 1] = end;
     search.matches[3 * (u64)at + 2] = pattern;
   }
+#endif
 }
 
 /* Compares the pattern of an item with the text around a place that has its key. */
@@ -199,10 +210,13 @@ FUNCTION void compare(Search search, LOCAL Warp *warp, u32 at, u32 kind, u32x4 i
   if (!is_equal(search, begin, len, search.bytes + item.y, item.w & IGNORES_CASE)) return;
   u32 text = text_of(search, begin);
   u32 first = search.offsets[text];
-  if (begin < first || end > search.offsets[text + 1]) return;
+  begin += search.begin;
+  end += search.begin;
+  if (begin < first || begin - first < search.skip || end > search.offsets[text + 1]) return;
   if (item.w & IS_BOUNDED) {
     u32 least = search.bounds[2 * (u64)item.x], depth = search.bounds[2 * (u64)item.x + 1];
-    if (begin - first < least || end - first > (u64)least + depth) return;
+    u32 before = first + search.skip;
+    if (begin - before < least || end - before > (u64)least + depth) return;
   }
   report(search, warp, text, end - first, item.x);
 }
@@ -365,13 +379,16 @@ KERNEL void find(FIND_PARAMETERS) {
   if (lane() == 0) warp->matched = 0;
   barrier_group();
 
+  GLOBAL const u32x4 *RESTRICT batch = memory + begin / 16;
   u32 chunks = (len + 15) / 16;
   Search search;
   search.words = (GLOBAL const u32 *)batch;
   search.word_count = 4 * chunks;
   search.len = len;
-  search.offsets = search.words + search.word_count;
+  search.offsets = (GLOBAL const u32 *)memory + offsets / 4;
+  search.begin = begin;
   search.texts = texts;
+  search.skip = skip;
   search.texts_per_byte = texts_per_byte;
   search.gate = gate;
   search.slots = slots;
@@ -383,6 +400,7 @@ KERNEL void find(FIND_PARAMETERS) {
   search.matches = matches;
   search.found = found;
   search.room = room;
+  search.firsts = firsts;
 
   /* Warps take pieces of so many steps in turns, so that a part of the batch with many matches is spread over all. */
   u32 steps = (chunks + LANES - 1) / LANES;

@@ -2,7 +2,8 @@
 //!
 //! A device looks at all bytes of a [packed batch](pack), whatever texts they are of, in the way of [`Matcher`](crate::Matcher): windows on a
 //! grid of four, here that of the batch, for patterns of seven bytes and more, and for shorter ones bitmaps of four bytes, or of the first
-//! ones, at every byte (`find.kernel.c`). It finds the matches of [`Report::All`](crate::Report::All), in no particular order.
+//! ones, at every byte (`find.kernel.c`). It finds the matches of [`Report::All`](crate::Report::All), in no particular order; a
+//! [`FirstOnDevice`] those of [`Report::First`](crate::Report::First).
 
 mod on_device;
 
@@ -11,7 +12,7 @@ use crate::index::{Index, Item, Parts};
 use crate::plan::Plan;
 use crate::{Bounds, Patterns};
 
-pub use self::on_device::{Error, Finder, OnDevice, Results, Shape, Target, pack};
+pub use self::on_device::{Batch, Error, Finder, FirstOnDevice, OnDevice, Results, Shape, Target, pack};
 
 /// Patterns of fewer bytes are looked for as a whole.
 const WHOLE_BELOW: usize = 4;

@@ -41,9 +41,12 @@ pub enum Error {
 packetloom_device::arguments! {
     /// What `find` takes.
     struct Find as FIND_PARAMETERS {
-        batch: fixed u32x4 [len.div_ceil(16) + (texts + 1).div_ceil(4)],
+        memory: fixed u32x4 [(begin + len).div_ceil(16).max((offsets + 4 * (texts + 1)).div_ceil(16))],
+        begin: u32,
         len: u32,
+        offsets: u32,
         texts: u32,
+        skip: u32,
         /// The quotient of both, times 2^32.
         texts_per_byte: u64,
         /// Steps of a piece.
@@ -63,7 +66,11 @@ packetloom_device::arguments! {
         /// How many, with the carry in a word of its own.
         found: write u32 [2],
         room: u32,
-    } where len < Shape::LIMIT as u64, texts < Shape::LIMIT as u64, texts > 0 || len == 0, piece > 0
+        /// What is not the end and the pattern of each text's first match; 0 where it has none.
+        firsts: write u64 [texts * is_first],
+        is_first: host,
+    } where begin.is_multiple_of(16), offsets.is_multiple_of(4), begin + len < Shape::LIMIT as u64, texts < Shape::LIMIT as u64,
+        texts > 0 || len == 0, piece > 0
 }
 
 /// How kernels are run.
@@ -159,6 +166,28 @@ pub fn pack(texts: &[&[u8]], to: &mut Vec<u8>) -> Result<Shape, Error> {
     Ok(shape)
 }
 
+/// Texts in memory, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Where they are.
+    pub memory: Buffer<'a>,
+    /// How many texts and bytes.
+    pub shape: Shape,
+    /// The byte of the memory with which the first text begins, a multiple of 16. The memory goes on to such a multiple behind the last one.
+    pub begin: u32,
+    /// The byte of the memory, a multiple of 4, where words say with which byte of the memory each text begins, and behind which the last one ends.
+    pub offsets: u32,
+    /// Bytes at the beginning of each text that are not searched. Bounds count from there, ends of matches from the text's beginning.
+    pub skip: u32,
+}
+
+impl<'a> Batch<'a> {
+    /// Texts that were [packed](pack).
+    pub fn packed(memory: Buffer<'a>, shape: Shape) -> Self {
+        Self { memory, shape, begin: 0, offsets: shape.offsets_at() as u32, skip: 0 }
+    }
+}
+
 /// Where matches go.
 #[derive(Clone, Copy, Debug)]
 pub struct Results<'a> {
@@ -173,9 +202,67 @@ pub struct Results<'a> {
 /// Bytes of a match.
 pub(super) const MATCH: usize = 12;
 
-/// A set that was loaded onto a device.
+/// A set that was loaded onto a device, to find all matches.
 #[derive(Debug)]
-pub struct OnDevice {
+pub struct OnDevice(Loaded);
+
+impl OnDevice {
+    /// Loads a set. Waits for copies, and for the compiler unless the kernel is in the device's cache; sets of the same kind share one.
+    ///
+    /// # Errors
+    ///
+    /// What the device says.
+    pub fn new(device: &Device, image: &Image, target: &Target) -> Result<Self, Error> {
+        Loaded::new(device, image, target, false).map(Self)
+    }
+
+    /// Queues a search of a batch.
+    ///
+    /// # Errors
+    ///
+    /// Memory that is too short for the batch or the results, or what the device says.
+    pub fn find(&self, queue: &mut Queue, batch: &Batch<'_>, results: Results<'_>) -> Result<(), Error> {
+        queue.clear(results.found)?;
+        let Results { matches, room, found } = results;
+        self.0.launch(queue, batch, matches, room, found, None)
+    }
+}
+
+/// A set that was loaded onto a device, to find of each text the match that ends first, and of those the one with the lowest pattern: see
+/// [`Report::First`](crate::Report::First).
+#[derive(Debug)]
+pub struct FirstOnDevice(Loaded);
+
+impl FirstOnDevice {
+    /// Loads a set, as [`OnDevice::new`] does.
+    ///
+    /// # Errors
+    ///
+    /// What the device says, which needs [64-bit atomics](Description::atomics_64).
+    pub fn new(device: &Device, image: &Image, target: &Target) -> Result<Self, Error> {
+        Loaded::new(device, image, target, true).map(Self)
+    }
+
+    /// Queues a search of a batch. `firsts` gets a `u64` for each text, which [`first`](Self::first) reads; all of it is cleared before.
+    ///
+    /// # Errors
+    ///
+    /// Memory that is too short for the batch or the results, or what the device says.
+    pub fn find(&self, queue: &mut Queue, batch: &Batch<'_>, firsts: &Memory) -> Result<(), Error> {
+        queue.clear(firsts)?;
+        let Self(Loaded { none, .. }) = self;
+        self.0.launch(queue, batch, none.into(), 0, none, Some(firsts.into()))
+    }
+
+    /// Where a text's match ends, and its pattern; none where it has no match.
+    pub fn first(word: u64) -> Option<(u32, u32)> {
+        (word != 0).then_some(((!word >> 32) as u32, !word as u32))
+    }
+}
+
+/// A kernel, and a set.
+#[derive(Debug)]
+struct Loaded {
     kernel: Kernel<Find<'static>>,
     target: Target,
     filter: Memory,
@@ -189,20 +276,17 @@ pub struct OnDevice {
     items: Memory,
     bytes: Memory,
     bounds: Memory,
+    /// Where the kernel writes nothing.
+    none: Memory,
 }
 
-impl OnDevice {
-    /// Loads a set. Waits for copies, and for the compiler unless the kernel is in the device's cache; sets of the same kind share one.
-    ///
-    /// # Errors
-    ///
-    /// What the device says.
-    pub fn new(device: &Device, image: &Image, target: &Target) -> Result<Self, Error> {
-        let loaded = device.build(&program(image, target))?.remove(0);
-        // SAFETY: of the batch it reads as many bytes and offsets as the arguments are checked for, and none of what they are leads anywhere but
+impl Loaded {
+    fn new(device: &Device, image: &Image, target: &Target, is_first: bool) -> Result<Self, Error> {
+        let loaded = device.build(&program(image, target, is_first))?.remove(0);
+        // SAFETY: of the memory it reads as many bytes and offsets as the arguments are checked for, and none of what they are leads anywhere but
         // to such, or through hashes to places of the tables: `Image` made those, whose lists, bytes and bounds lie in each other, and
-        // nobody else has their memory. It writes matches below `room`, and the words of `found`. Every search ends at an empty slot,
-        // of which there are as many as others.
+        // nobody else has their memory. It writes matches below `room`, and the words of `found`; or a first match of a text. Every search ends
+        // at an empty slot, of which there are as many as others.
         #[allow(unsafe_code)]
         let kernel = unsafe { Kernel::new(loaded)? };
         let words = |words: &[u32]| device.memory_of(bytemuck::cast_slice(words));
@@ -220,30 +304,30 @@ impl OnDevice {
             items: device.memory_of(bytemuck::cast_slice(&image.items))?,
             bytes: words(&image.bytes)?,
             bounds: device.memory_of(bytemuck::cast_slice(&image.bounds))?,
+            none: device.memory(8)?,
         })
     }
 
-    /// Queues a search of a [packed](pack) batch.
-    ///
-    /// # Errors
-    ///
-    /// Memory that is too short for the batch or the results, or what the device says.
-    pub fn find(
+    fn launch(
         &self,
         queue: &mut Queue,
-        batch: Buffer<'_>,
-        shape: Shape,
-        results: Results<'_>,
+        batch: &Batch<'_>,
+        matches: Buffer<'_>,
+        room: u32,
+        found: &Memory,
+        firsts: Option<Buffer<'_>>,
     ) -> Result<(), Error> {
-        let Shape { texts, len } = shape;
+        let Batch { memory, shape: Shape { texts, len }, begin, offsets, skip } = *batch;
         let Target { lanes, group, groups, .. } = self.target;
         let (steps, warps) = (len.div_ceil(16).div_ceil(lanes), groups * (group / lanes));
         let piece = (steps / (4 * warps)).clamp(1, MAX_PIECE);
-        queue.clear(results.found)?;
         let arguments = Find {
-            batch,
+            memory,
+            begin,
             len,
+            offsets,
             texts,
+            skip,
             // What it would be for more texts than bytes is of no use, and too large.
             texts_per_byte: ((u64::from(texts) << 32) / u64::from(len.max(1))).min(1 << 35),
             piece,
@@ -258,9 +342,11 @@ impl OnDevice {
             items: (&self.items).into(),
             bytes: (&self.bytes).into(),
             bounds: (&self.bounds).into(),
-            matches: results.matches,
-            found: results.found.into(),
-            room: results.room,
+            matches,
+            found: found.into(),
+            room,
+            firsts: firsts.unwrap_or((&self.none).into()),
+            is_first: firsts.is_some().into(),
         };
         // No more groups than there is work for.
         let groups = steps.div_ceil(piece).div_ceil(group / lanes).min(groups);
@@ -269,7 +355,7 @@ impl OnDevice {
 }
 
 /// The kernel for a set, and for others of its kind.
-fn program(image: &Image, target: &Target) -> Program {
+fn program(image: &Image, target: &Target, is_first: bool) -> Program {
     let flag = |is_set: bool| u32::from(is_set).to_string();
     let (has_dense, has_whole) = (!image.dense.is_empty(), !image.whole.is_empty());
     let dense_bits = if has_dense { image.dense.len().ilog2() } else { 0 };
@@ -286,6 +372,7 @@ fn program(image: &Image, target: &Target) -> Program {
     let whole_local = fits(has_whole, WHOLE_WORDS);
     let fold = u32::from_ne_bytes([image.fold; 4]);
     let defines = [
+        ("FIRST", flag(is_first)),
         ("FOLD", format!("{fold}u")),
         ("HAS_SPARSE", flag(!image.filter.is_empty())),
         ("HAS_DENSE", flag(has_dense)),
@@ -378,7 +465,7 @@ impl Finder {
         let found = loop {
             let room = (self.matches.len() / MATCH) as u32;
             let results = Results { matches: (&self.matches).into(), room, found: &self.found };
-            set.find(queue, (&self.batch).into(), shape, results)?;
+            set.find(queue, &Batch::packed((&self.batch).into(), shape), results)?;
             let mut found = [0u32; 2];
             queue.read(&self.found, 0, bytemuck::cast_slice_mut(&mut found))?;
             let found = u64::from(found[1]) << 32 | u64::from(found[0]);

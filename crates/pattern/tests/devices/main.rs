@@ -7,8 +7,10 @@ mod strategies;
 use std::path::Path;
 
 use packetloom_device::{Cache, Device, Id};
-use packetloom_pattern::image::{Error, Finder, Image, OnDevice, Results, Shape, Target, pack};
-use packetloom_pattern::{Bounds, Match, Matcher, Pattern, Patterns, Report, Scratch};
+use packetloom_pattern::image::{
+    Batch, Error, Finder, FirstOnDevice, Image, OnDevice, Results, Shape, Target, pack,
+};
+use packetloom_pattern::{Bounds, Match, Matcher, Pattern, Patterns, Report, Scratch, oracle};
 use proptest::prelude::*;
 
 use self::strategies::{expected, many_short_ones, set, sets_of_all_kinds};
@@ -46,6 +48,47 @@ fn find((device, target): &(Device, Target), patterns: &Patterns, texts: &[&[u8]
     found.expect("two samples")
 }
 
+/// Where the first match of each text ends on a device, and which it is. The texts lie behind their offsets, and their first bytes are skipped.
+fn firsts(
+    (device, target): &(Device, Target),
+    patterns: &Patterns,
+    texts: &[&[u8]],
+    skip: u32,
+) -> Vec<Option<(u32, u32)>> {
+    const OFFSETS: usize = 8;
+    let begin = (OFFSETS + 4 * (texts.len() + 1)).next_multiple_of(16) + 16;
+    // Matches of what lies around them would be seen.
+    let around = patterns.iter().next().map_or(0, |pattern| pattern.bytes[0]);
+    let mut memory = vec![around; begin];
+    for (number, text) in texts.iter().enumerate() {
+        let at = memory.len() as u32;
+        memory[OFFSETS + 4 * number..][..4].copy_from_slice(&at.to_ne_bytes());
+        memory.extend_from_slice(text);
+    }
+    let end = memory.len();
+    memory[OFFSETS + 4 * texts.len()..][..4].copy_from_slice(&(end as u32).to_ne_bytes());
+    memory.resize(end.next_multiple_of(16), around);
+    let set = FirstOnDevice::new(device, &Image::new(patterns, &[]), target).expect("a kernel");
+    let mut queue = device.queue().expect("a queue");
+    let memory = device.memory_of(&memory).expect("memory");
+    let shape = Shape { texts: texts.len() as u32, len: (end - begin) as u32 };
+    let batch = Batch { memory: (&memory).into(), shape, begin: begin as u32, offsets: OFFSETS as u32, skip };
+    let found = device.memory_of(&vec![0xee; 8 * texts.len()]).expect("memory");
+    set.find(&mut queue, &batch, &found).expect("looked through");
+    let mut words = vec![0u64; texts.len()];
+    queue.read(&found, 0, bytemuck::cast_slice_mut(&mut words)).expect("read");
+    words.into_iter().map(FirstOnDevice::first).collect()
+}
+
+/// What they are by the slow form.
+fn expected_firsts(patterns: &Patterns, texts: &[&[u8]], skip: u32) -> Vec<Option<(u32, u32)>> {
+    let first = |text: &&[u8]| {
+        let matches = oracle::matches(patterns, text.get(skip as usize..).unwrap_or_default(), 0);
+        matches.iter().map(|found| (found.end + skip, found.pattern)).min()
+    };
+    texts.iter().map(first).collect()
+}
+
 fn literals(patterns: &[&[u8]]) -> Patterns {
     patterns.iter().copied().collect()
 }
@@ -56,6 +99,11 @@ fn check(patterns: &Patterns, texts: &[&[u8]]) -> Vec<Match> {
     for target in targets() {
         let id = target.0.description().id;
         assert!(find(&target, patterns, texts) == expected, "{id}: {} expected", expected.len());
+        for skip in [0, 3] {
+            let (found, expected) =
+                (firsts(&target, patterns, texts, skip), expected_firsts(patterns, texts, skip));
+            assert_eq!(found, expected, "{id}: the first matches of each text, {skip} bytes skipped");
+        }
     }
     expected
 }
@@ -241,7 +289,7 @@ fn matches_beyond_the_room_are_counted() {
             // One more, to see that it is left alone.
             let matches = device.memory_of(&vec![0xee; 12 * (room as usize + 1)]).expect("memory");
             let results = Results { matches: (&matches).into(), room, found: &found };
-            set.find(&mut queue, (&batch).into(), shape, results).expect("looked through");
+            set.find(&mut queue, &Batch::packed((&batch).into(), shape), results).expect("looked through");
             let mut count = [0; 8];
             queue.read(&found, 0, &mut count).expect("read");
             assert_eq!(u64::from_le_bytes(count), expected.len() as u64, "room for {room}");
@@ -275,6 +323,7 @@ fn any_offsets_are_harmless() {
     let patterns = literals(&[b"a", b"aaaaaaaa"]);
     for (device, target) in targets() {
         let set = OnDevice::new(&device, &Image::new(&patterns, &[]), &target).expect("a kernel");
+        let first = FirstOnDevice::new(&device, &Image::new(&patterns, &[]), &target).expect("a kernel");
         let mut queue = device.queue().expect("a queue");
         let (found, matches) = (device.memory(8).expect("memory"), device.memory(12 * 500).expect("memory"));
         let values = [0, 1, 15, 16, 17, 33, 1 << 28, u32::MAX - 1, u32::MAX];
@@ -288,10 +337,16 @@ fn any_offsets_are_harmless() {
             packed.resize(shape.bytes(), 0xff);
             let batch = device.memory_of(&packed).expect("a batch");
             let results = Results { matches: (&matches).into(), room: 500, found: &found };
-            set.find(&mut queue, (&batch).into(), shape, results).expect("looked through");
+            set.find(&mut queue, &Batch::packed((&batch).into(), shape), results).expect("looked through");
             let mut count = [0; 8];
             queue.read(&found, 0, &mut count).expect("read");
             assert!(u64::from_le_bytes(count) <= 33 + 26);
+            for skip in values {
+                let batch = Batch { skip, ..Batch::packed((&batch).into(), shape) };
+                let firsts = device.memory(8 * texts).expect("memory");
+                first.find(&mut queue, &batch, &firsts).expect("looked through");
+            }
+            queue.finish().expect("all are done");
         }
     }
 }
@@ -308,7 +363,7 @@ fn what_does_not_fit_is_refused() {
     let (found, matches) = (device.memory(8).expect("memory"), device.memory(24).expect("memory"));
     let mut find = |shape, room| {
         let results = Results { matches: (&matches).into(), room, found: &found };
-        set.find(&mut queue, (&batch).into(), shape, results)
+        set.find(&mut queue, &Batch::packed((&batch).into(), shape), results)
     };
     find(shape, 2).expect("all fits");
     let misuse = |result| matches!(result, Err(Error::Device(packetloom_device::Error::Misuse(_))));
@@ -318,6 +373,22 @@ fn what_does_not_fit_is_refused() {
     assert!(misuse(find(Shape { texts: 0, len: 1 }, 2)));
     assert!(misuse(find(Shape { texts: u32::MAX, len: 0 }, 2)));
     find(Shape { texts: 0, len: 0 }, 2).expect("nothing to do");
+    let first = FirstOnDevice::new(&device, &Image::new(&literals(&[b"a"]), &[]), &target).expect("a kernel");
+    let mut queue = device.queue().expect("a queue");
+    let packed = Batch::packed((&batch).into(), shape);
+    let mut find = |batch: Batch<'_>, texts: usize| {
+        first.find(&mut queue, &batch, &device.memory(8 * texts).expect("memory"))
+    };
+    find(packed, 3).expect("all fits");
+    find(Batch { begin: 16, ..packed }, 3).expect("a word is both an offset and a text");
+    assert!(misuse(find(packed, 2)));
+    assert!(misuse(find(Batch { begin: 32, ..packed }, 3)));
+    assert!(misuse(find(Batch { begin: 8, ..packed }, 3)));
+    assert!(misuse(find(Batch { begin: u32::MAX - 15, ..packed }, 3)));
+    for offsets in [2, 20, u32::MAX - 3] {
+        assert!(misuse(find(Batch { offsets, ..packed }, 3)));
+    }
+    let mut packed = Vec::new();
     let long = vec![0; Shape::LIMIT / 4];
     let refused = pack(&[&long, &long, &long, &long], &mut packed);
     assert_eq!(refused, Err(Error::Batch { texts: 4, bytes: Shape::LIMIT }));
