@@ -323,10 +323,16 @@ impl Index {
         prefetch_at(&self.items, list as usize);
     }
 
-    /// The item at a place; the list ends with the first that says so.
+    /// The first item of a list, which ends with the first that says so.
     #[inline(always)]
     pub(crate) fn item(&self, list: u32) -> &Item {
         &self.items[list as usize]
+    }
+
+    /// The items behind one that is not the last of its list.
+    #[inline(always)]
+    pub(crate) fn items_behind(&self, list: u32) -> &[Item] {
+        &self.items[list as usize + 1..]
     }
 
     /// What a device is given of it.

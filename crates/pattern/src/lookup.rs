@@ -105,7 +105,6 @@ struct Key {
 struct Hit {
     text: u32,
     at: u32,
-    /// From which of its items on.
     list: u32,
     /// The number of its kind.
     kind: u32,
@@ -117,6 +116,23 @@ impl Hit {
     fn of(Key { place, kind, .. }: Key, places: &[Place], list: u32) -> Self {
         let Place { text, at } = places[place as usize];
         Self { text, at, list, kind }
+    }
+
+    /// Whether the pattern of an item lies in the text, by its bounds and four of its bytes.
+    #[inline(always)]
+    fn compare(self, item: &Item, text: &[u8], fold: u32) -> (bool, Candidate) {
+        let Item { pattern, bytes, len, .. } = *item;
+        let begin = self.at.wrapping_sub(item.offset.into());
+        let end = begin as usize + usize::from(len);
+        // A window in front of which there is less than in front of that of the pattern begins beyond all texts.
+        let is_within = end <= text.len() && begin <= self.at;
+        let mut is_wanted = false;
+        if is_within && u32::from(item.kind) == self.kind {
+            let from = begin as usize + item.checked_at();
+            let checked = text[from..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) | fold);
+            is_wanted = (len < 4) | (checked == item.checked);
+        }
+        (is_wanted, Candidate { text: self.text, begin, pattern, bytes, len })
     }
 }
 
@@ -146,9 +162,6 @@ pub(crate) struct Lookup {
     /// Texts that have a match already, where one is enough.
     is_matched: Vec<bool>,
 }
-
-/// Lists that are gone through at once, one item of each after another: so few that their items stay in the cache.
-const ABREAST: usize = 128;
 
 const ON_GRID: &[Kind] = &[Kind::Both, Kind::Before, Kind::After];
 
@@ -296,35 +309,30 @@ impl Lookup {
         hits.values().iter().for_each(|hit| index.prefetch_list(hit.list));
         candidates.clear();
         let fold = u32::from_ne_bytes([matcher.fold; 4]);
-        for hits in hits.values_mut().chunks_mut(ABREAST) {
-            let mut left = hits.len();
-            while left > 0 {
-                candidates.reserve(left + 1);
-                let mut to_candidates = candidates.writer();
-                let of_round = left;
-                left = 0;
-                for number in 0..of_round {
-                    let hit = hits[number];
-                    let item = index.item(hit.list);
-                    let text = texts[hit.text as usize];
-                    let begin = hit.at.wrapping_sub(item.offset.into());
-                    let end = begin as usize + usize::from(item.len);
-                    // A window in front of which there is less than in front of that of the pattern begins beyond all texts.
-                    let is_within = end <= text.len() && begin <= hit.at;
-                    if is_within && u32::from(item.kind) == hit.kind {
-                        let from = begin as usize + item.checked_at();
-                        let checked =
-                            text[from..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes) | fold);
-                        let Item { pattern, bytes, len, .. } = *item;
-                        let is_wanted = (len < 4) | (checked == item.checked);
-                        let candidate = Candidate { text: hit.text, begin, pattern, bytes, len };
-                        to_candidates.push_if(is_wanted, candidate);
-                    }
-                    hits[left] = Hit { list: hit.list + 1, ..hit };
-                    left += usize::from(!item.is_last);
+        candidates.reserve(hits.values().len() + 1);
+        let mut to_candidates = candidates.writer();
+        // The first item of each list without branches; most lists have one.
+        let (hits, mut longer) = (hits.values_mut(), 0);
+        for number in 0..hits.len() {
+            let hit = hits[number];
+            let item = index.item(hit.list);
+            let (is_wanted, candidate) = hit.compare(item, texts[hit.text as usize], fold);
+            to_candidates.push_if(is_wanted, candidate);
+            hits[longer] = hit;
+            longer += usize::from(!item.is_last);
+        }
+        let count = to_candidates.len;
+        candidates.advance(count);
+        for hit in &hits[..longer] {
+            let text = texts[hit.text as usize];
+            for item in index.items_behind(hit.list) {
+                let (is_wanted, candidate) = hit.compare(item, text, fold);
+                if is_wanted {
+                    candidates.push(candidate);
                 }
-                let count = to_candidates.len;
-                candidates.advance(count);
+                if item.is_last {
+                    break;
+                }
             }
         }
         candidates.values().iter().for_each(|candidate| matcher.patterns.prefetch(candidate.bytes));
