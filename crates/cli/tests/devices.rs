@@ -412,36 +412,48 @@ fn flows_are_metered_on_any_device() {
     assert!(stderr(&output).contains("gpu"), "{}", stderr(&output));
 }
 
-/// Records of flows that are silent leave as the time of packets goes on, and before the pipe ends.
+/// Records of flows that are silent, or that end, leave as the time of packets goes on, and before the pipe ends; of a meter alone, and of one with a
+/// function behind it that all workers run.
 #[test]
-fn silent_flows_leave_a_device() {
+fn flows_that_are_over_leave_a_device() {
     let capture = fs::read(support::root().join("examples/edge/edge.pcap")).expect("a capture");
+    let folder = tempfile::tempdir().expect("a folder");
+    let chain = folder.path().join("chain.toml");
+    let functions = "[[chain]]\nnf = \"meter\"\nend_of_flow = true\nmax_flows = 1000\noutput = \"-\"\n\
+        [[chain]]\nnf = \"sample\"\ninterval = 2\n[run]\nworkers = 2\n";
+    fs::write(&chain, functions).expect("written");
+    let chain = chain.to_str().expect("text");
+    let meter = ["meter", "-r", "-", "--idle-timeout", "100ms", "--max-flows", "1000"];
     for device in packetloom_testing::devices() {
-        let mut child = with_cache()
-            .args(["meter", "-r", "-", "--idle-timeout", "100ms", "--max-flows", "1000", "--device"])
-            .arg(device.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("started");
-        let mut stdin = child.stdin.take().expect("a pipe");
-        let capture = capture.clone();
-        // Records come meanwhile, more than a pipe holds.
-        let writer = thread::spawn(move || {
-            stdin.write_all(&capture).expect("written");
-            stdin
-        });
-        let mut records = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        // Of 447 records those of the last second are still there; the pipe is open.
-        for _ in 0..400 {
-            let record = records.next().expect("a record").expect("text");
-            let record: Value = serde_json::from_str(&record).expect("JSON");
-            assert_eq!(record["flowEndReason"], 1);
+        // Why they end before the pipe does, how many do, and how many are left. Of silent ones those of the last second are still there.
+        for (arguments, reason, before, after) in
+            [(&meter[..], 1, 400, 47), (&["run", chain, "-r", "-"], 3, 192, 131)]
+        {
+            let mut child = with_cache()
+                .args(arguments)
+                .args(["--device", &device.to_string()])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("started");
+            let mut stdin = child.stdin.take().expect("a pipe");
+            let capture = capture.clone();
+            // Records come meanwhile, more than a pipe holds.
+            let writer = thread::spawn(move || {
+                stdin.write_all(&capture).expect("written");
+                stdin
+            });
+            let mut records = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+            for _ in 0..before {
+                let record = records.next().expect("a record").expect("text");
+                let record: Value = serde_json::from_str(&record).expect("JSON");
+                assert_eq!(record["flowEndReason"], reason);
+            }
+            drop(writer.join().expect("no panic"));
+            assert!(child.wait().expect("ended").success());
+            assert_eq!(records.count(), after, "{arguments:?}");
         }
-        drop(writer.join().expect("no panic"));
-        assert!(child.wait().expect("ended").success());
-        assert_eq!(records.count(), 47);
     }
 }
 

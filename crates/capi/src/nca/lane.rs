@@ -46,7 +46,7 @@ impl<'a> LaidOut<'a> {
             Kind::Chain(text) => {
                 let chain = text.chain()?;
                 let can_have = match chain.functions() {
-                    [acl] => acl.is_offloadable() && !acl.has_changing_rules() && !acl.hands_out(),
+                    [acl] => acl.is_offloadable() && !acl.has_changing_rules() && acl.log().is_none(),
                     _ => false,
                 };
                 can_have.then(|| Self::Acl(Box::new(chain), text.link))
@@ -212,7 +212,8 @@ impl Lane {
             offsets.clone_into(&mut self.offsets);
         }
         let Room { found, out, places, none } = &mut rooms[number];
-        if let (OnDevice::Acl(acl), Some((to, from)), false) = (function, &mut *places, left_out.copies) {
+        // Where packets were copied, too: also by another function of this buffer.
+        if let (OnDevice::Acl(acl), Some((to, from)), true) = (function, &mut *places, self.is_copied) {
             let place = |pair: &[u32]| Place::near(pair[0], pair[1] - pair[0], acl.link);
             let all: Vec<_> = offsets.windows(2).map(place).collect();
             let bytes: &[u8] = bytemuck::cast_slice(&all);

@@ -324,8 +324,10 @@ fn acls_on_devices_say_what_they_say_on_cores() {
     add_acl(1350, folder.path(), ACL, "", 0, 8);
     add_acl(1351, folder.path(), &edge, "[run]\nnon_ip = \"drop\"\nmalformed = \"drop\"", 0, 4);
     add_acl(1352, folder.path(), "deny any from 10.0.0.0/9 to any mark 5\n", "default = \"permit\"", 101, 8);
-    // Those with a log, or that know of connections, stay on cores; in the same stream.
+    let log = format!("log = {:?}", folder.path().join("log"));
+    // Those with a log, though no rule has it, or that know of connections, stay on cores; in the same stream.
     add_acl(1353, folder.path(), "reflect udp from any to any\n", "", 0, 8);
+    add_acl(1355, folder.path(), "permit any from any to any\n", &log, 0, 8);
     works(add_strings(1354, c"strings", 8));
     let mut captures = vec![examples.join("edge.pcap")];
     if let Some(corpus) = packetloom_testing::corpus("captures") {
@@ -336,7 +338,7 @@ fn acls_on_devices_say_what_they_say_on_cores() {
         };
         captures.extend(all.filter(is_small));
     }
-    let (chain, sets) = ([1350, 1351, 1352, 1353, 1354], [1, 1, 2, 1, 2]);
+    let (chain, sets) = ([1350, 1351, 1352, 1353, 1354, 1355], [1, 1, 2, 1, 2, 2]);
     let mut all: Vec<Vec<u8>> = captures.iter().flat_map(|path| frames(path)).collect();
     all.retain(|frame| frame.len() <= 2048);
     all.extend(damaged(&all, 3));

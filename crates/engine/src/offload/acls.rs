@@ -202,7 +202,7 @@ impl Accelerator for Acls {
         // All of them first: drivers wait for kernels when memory is given back.
         self.lanes().for_each(|lane| lane.dismiss());
         let away = self.away.drain(..).map(|sent| sent.lane);
-        self.free.drain(..).chain(away).for_each(Lane::abandon);
+        let _kept: Vec<_> = self.free.drain(..).chain(away).map(Lane::abandon).collect();
     }
 }
 

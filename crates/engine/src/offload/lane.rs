@@ -320,11 +320,14 @@ impl Lane {
         self.ring.as_mut().map_or(Ok(()), Ring::stop)
     }
 
-    /// Leaves a device that hangs or failed to itself.
-    pub fn abandon(self) {
-        if let Some(ring) = self.ring {
+    /// Leaves a device that hangs or failed to itself. What comes back is to be dropped once all lanes are left: drivers wait for kernels when they take
+    /// memory back.
+    pub fn abandon(self) -> impl Sized {
+        let Self { kernel, queue, ring, host, device, .. } = self;
+        if let Some(ring) = ring {
             ring.abandon();
         }
-        self.queue.abandon();
+        queue.abandon();
+        (kernel, host, device)
     }
 }

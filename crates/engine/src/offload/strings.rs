@@ -34,6 +34,9 @@ const MAX_ROOM: usize = 1 << 22;
 /// Matches that are worth a thread of their own.
 const CHUNK: usize = 1 << 12;
 
+/// Matches that there is room for in each place where they are sorted, from one batch to the next.
+const KEPT: usize = 1 << 14;
+
 /// How long the first launch may take, at which drivers still compile.
 const LIMIT_OF_FIRST: Duration = Duration::from_secs(60);
 
@@ -88,6 +91,17 @@ struct Chunk {
     words: Vec<Words>,
     /// For each piece of the batch, those in its packets.
     of_pieces: Vec<Vec<Match>>,
+}
+
+impl Chunk {
+    fn clear(&mut self) {
+        self.words.clear();
+        self.words.shrink_to(KEPT);
+        self.of_pieces.iter_mut().for_each(|matches| {
+            matches.clear();
+            matches.shrink_to(KEPT);
+        });
+    }
 }
 
 impl Strings {
@@ -153,10 +167,10 @@ impl Accelerator for Strings {
         if (lane.matches.room + 1..=MAX_ROOM).contains(&count) {
             lane.matches = MatchRoom::new(&self.device, count.next_power_of_two())?;
             lane.search(&self.set)?;
-            lane.finish_within(limit)?;
+            lane.finish_again(limit)?;
         }
         if count <= lane.matches.room && lane.fetch(count)? {
-            lane.finish_within(limit)?;
+            lane.finish_again(limit)?;
         }
         Ok(())
     }
@@ -185,6 +199,12 @@ impl Accelerator for Strings {
             stages.take_matches(function, searched, found, &mut piece.batch);
             piece.take(stages);
         });
+        // Room for the matches of a batch that had very many is not kept.
+        self.found.iter_mut().for_each(|found| {
+            found.clear();
+            found.shrink_to(KEPT);
+        });
+        self.chunks.iter_mut().for_each(Chunk::clear);
         let packets: usize = pieces.iter().map(|piece| piece.batch.len()).sum();
         let searched: usize = lane.searched.iter().sum();
         shares.device += searched as u64;
@@ -193,7 +213,8 @@ impl Accelerator for Strings {
     }
 
     fn abandon(self: Box<Self>) {
-        self.free.into_iter().chain(self.away).for_each(|lane| lane.queue.abandon());
+        // All of them before memory is given back, for which drivers wait for kernels.
+        let _kept: Vec<_> = self.free.into_iter().chain(self.away).map(Lane::abandon).collect();
     }
 }
 
@@ -309,6 +330,19 @@ impl Lane {
     fn finish_within(&mut self, limit: Duration) -> Result<(), Error> {
         let is_back = self.queue.finish_within(limit.saturating_sub(self.at.elapsed()))?;
         if is_back { Ok(()) } else { Err(late(self.at)) }
+    }
+
+    /// The same for what was sent just now: the batch may have been waiting here for long.
+    fn finish_again(&mut self, limit: Duration) -> Result<(), Error> {
+        self.at = Instant::now();
+        self.finish_within(limit)
+    }
+
+    /// Leaves its queue alone; what is to be dropped once all queues are.
+    fn abandon(self) -> impl Sized {
+        let Self { queue, texts, there, matches, count, counted, .. } = self;
+        queue.abandon();
+        (texts, there, matches, count, counted)
     }
 
     /// Matches, also those for which there was no room.

@@ -47,14 +47,17 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// Takes what came of a batch that a pipeline has judged; records only where there are many, or somebody waits for them.
+    /// Takes what came of a batch that a pipeline has judged, behind what was taken before; records only where there are many, or somebody waits for
+    /// them.
     pub(crate) fn take(&mut self, pipeline: &mut Pipeline, live: bool) {
         let functions = pipeline.len();
         self.records.resize_with(functions, Records::default);
         self.log_entries.resize_with(functions, Vec::new);
         for (into, from) in self.records.iter_mut().zip(pipeline.records()) {
-            if from.are_many() || live {
-                std::mem::swap(into, from);
+            match from.are_many() || live {
+                true if into.is_empty() => std::mem::swap(into, from),
+                true => into.append(from),
+                false => {}
             }
         }
         for (into, from) in self.log_entries.iter_mut().zip(pipeline.log_entries()) {

@@ -638,6 +638,10 @@ impl Accelerator for Functions {
         if let Some(reading) = &mut self.reading {
             reading.thread = None;
         }
-        self.places.into_iter().for_each(|place| place.queue.abandon());
+        // All of them before memory is given back, for which drivers wait for kernels.
+        let _kept = self.places.map(|Place { partition, queue, memory, copies, .. }| {
+            queue.abandon();
+            (partition, memory, copies)
+        });
     }
 }

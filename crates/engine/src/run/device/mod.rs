@@ -1,7 +1,7 @@
 //! The first functions of a chain on a device, or on several, the others here, and all of them here whenever the device cannot.
 //!
 //! Batches leave in order of arrival, whoever judges them. As many as the [`Accelerator`] takes are on their way to the device while the next
-//! one is read; on a live source there is one at a time. Where there are several workers, and the device has the whole chain, a batch is in
+//! one is read; on a live source there is one at a time. Where there are several workers, and nothing here keeps state for flows, a batch is in
 //! pieces: each thread of a [`Crew`] does what is to be done here for a piece of it, while another one reads the next batch. Where the device fails, those that were with it are judged here, so each packet is
 //! judged once. State that it keeps for flows is copied here from time to time, and is gone on with from the last copy; what it lacks is what
 //! packets changed since. The device is tried again after a while, and begins with the state as it is here then.
@@ -9,8 +9,8 @@
 //! Several devices share the packets. Where they keep no state each batch goes to one of them. Otherwise a batch is split by a hash of the flows, and
 //! each device has the flows of its packets; the flows of one that fails are here until it is back, and the others go on.
 //!
-//! With `auto`, functions with state are run by all cores as without a device, or by the device, whichever is better: their flows move between
-//! two batches.
+//! With `auto`, functions with state, and those for which fewer threads would feed the device than there are workers, are run by all cores as without a
+//! device, or by the device, whichever is better: flows move between two batches.
 //!
 //! State is saved, and handed on to another chain, with no batch away. What a device does not take of that chain, or has not taken yet, is
 //! done here.

@@ -123,8 +123,7 @@ impl Runner {
             }
             if !self.plan.is_same(lifecycle.plan()) {
                 // It has other rules.
-                self.set_plan(lifecycle.plan());
-                let _ = self.load(false);
+                self.take_rules(lifecycle);
             }
             self.units().for_each(|unit| unit.supervisor.tend());
             self.tell(lifecycle);
@@ -148,13 +147,20 @@ impl Runner {
             Left::Flows(handover, None) => {
                 if !self.plan.is_same(lifecycle.plan()) {
                     // Rules have changed since it was decided: what is loaded has others.
-                    self.set_plan(lifecycle.plan());
-                    let _ = self.load(false);
+                    self.take_rules(lifecycle);
                 }
                 self.go_on_there(handover, intake);
             }
         }
         Ok(None)
+    }
+
+    /// Goes on with other rules of the same chain; devices that have some are loaded anew.
+    fn take_rules(&mut self, lifecycle: &Lifecycle<'_, '_>) {
+        self.set_plan(lifecycle.plan());
+        if self.plan.has_rules_there() {
+            let _ = self.load(false);
+        }
     }
 
     /// Hands over all flows, and what was counted.
