@@ -124,8 +124,7 @@ impl Ready {
             local: 0,
             entries: vec![Entry { name: intern(&kernel.name), parameters: intern_parameters(&parameters) }],
         };
-        let loaded =
-            device.build(&program).map_err(|error| Fault::from(error).of_function(kernel.id))?.remove(0);
+        let loaded = device.build(&program)?.remove(0);
         let table = match &kernel.table[..] {
             [] => None,
             table => Some(device.memory_of(table)?),

@@ -194,11 +194,14 @@ fn other_searches_are_on_cores() {
     ] {
         assert_eq!(plan(&chain, "device = \"host\"").searched(), 0, "{chain}");
     }
-    // For a device of its own choice, only what all workers can share.
-    for (settings, searched) in [("device = \"auto\"", 2), ("device = \"auto\"\nworkers = 2", 0)] {
+    // Behind a search, too, functions may keep state: then a run moves as a whole, if there are more workers than the one that would feed the device.
+    for (workers, moves) in [(1, false), (2, true)] {
+        let settings = format!("device = \"auto\"\nworkers = {workers}");
         let chain = format!("{ACL}{SEARCH}{CORES_METER}");
-        assert_eq!(plan(&chain, settings).searched(), searched, "{settings}");
-        assert_eq!(plan(&format!("{ACL}{SEARCH}"), settings).searched(), 2, "{settings}");
+        let planned = plan(&chain, &settings);
+        assert_eq!((planned.searched(), planned.moves()), (2, moves), "{settings}");
+        let planned = plan(&format!("{ACL}{SEARCH}"), &settings);
+        assert_eq!((planned.searched(), planned.moves()), (2, false), "{settings}");
     }
 }
 
