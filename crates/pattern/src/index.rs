@@ -355,3 +355,52 @@ impl Index {
             + self.items.capacity() * size_of::<Item>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use packetloom_simd::Isa;
+
+    use super::*;
+    use crate::{Match, Matcher, Patterns, Report, Scratch, oracle};
+
+    /// What an odd number times this is 1.
+    fn inverse(odd: u64) -> u64 {
+        (0..6).fold(odd, |inverse, _| inverse.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(inverse))))
+    }
+
+    /// The eight bytes with this hash.
+    fn around_of(hash: u64) -> Around {
+        let mixed = hash.wrapping_mul(inverse(0xff51_afd7_ed55_8ccd));
+        let key = (mixed ^ mixed >> 32).wrapping_mul(inverse(0x9e37_79b9_7f4a_7c15));
+        key ^ Kind::Both.hasher().salt
+    }
+
+    /// Patterns whose keys have one place in the table, and one tag, so many that they fill several buckets: each is found once.
+    #[test]
+    fn keys_with_one_place_and_tag_are_told_apart() {
+        for count in [2, 3, 4, 5, 8, 9, 40] {
+            let hashes = (0..count).map(|number: u64| 0xabcd_0000_1234_5679 | number << 33);
+            let all: Vec<_> = hashes.map(|hash| (hash, around_of(hash))).collect();
+            assert!(all.iter().all(|&(hash, around)| Kind::Both.hash(around) == hash));
+            let bytes: Vec<_> = all.iter().map(|(_, around)| around.to_le_bytes()).collect();
+            let patterns: Patterns = bytes.iter().map(|bytes| &bytes[..]).collect();
+            // Each at each place of the grid, and each less a byte of its beginning or end.
+            let mut texts: Vec<Vec<u8>> = Vec::new();
+            for pattern in &bytes {
+                texts.extend((0..9).map(|before| [&vec![b'.'; before][..], pattern, b"......"].concat()));
+                texts.extend([[&pattern[1..], b"......."].concat(), [b"..", &pattern[..7], b"......"].concat()]);
+            }
+            let texts: Vec<_> = texts.iter().map(|text| &text[..]).collect();
+            let expected: Vec<Match> =
+                (0..).zip(&texts).flat_map(|(at, text)| oracle::matches(&patterns, text, at)).collect();
+            assert_eq!(expected.len(), 9 * all.len());
+            for isa in Isa::all_for_bytes() {
+                let mut found = Vec::new();
+                let matcher = Matcher::with(patterns.clone(), isa, &[]);
+                matcher.find(&texts, Report::All, &mut Scratch::default(), &mut found);
+                found.sort_unstable();
+                assert_eq!(found, expected, "{count} patterns, {isa:?}");
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@
 //! | 32 | digest (SHA-256) of the version of this library, and of the patterns with their options |
 //! | 4 | binary logarithm of the number of slots |
 //! | 4, and 4 each | binary logarithm of the number of words of the filter on the grid, and the words; the same of that at every byte |
-//! | 8 each | slots: tag, list |
+//! | 8 each | slots: tag, list; in buckets of four that are filled from the front, and what finds its bucket full is in the next one |
 //! | 8 each | words of the gate |
 //! | 12 each | items: pattern, four of its bytes, offset, kind, whether it is the last of its list, 0 |
 //! | 4 | checksum (CRC-32) of all that stands before |
