@@ -388,7 +388,10 @@ mod tests {
             let mut texts: Vec<Vec<u8>> = Vec::new();
             for pattern in &bytes {
                 texts.extend((0..9).map(|before| [&vec![b'.'; before][..], pattern, b"......"].concat()));
-                texts.extend([[&pattern[1..], b"......."].concat(), [b"..", &pattern[..7], b"......"].concat()]);
+                texts.extend([
+                    [&pattern[1..], b"......."].concat(),
+                    [b"..", &pattern[..7], b"......"].concat(),
+                ]);
             }
             let texts: Vec<_> = texts.iter().map(|text| &text[..]).collect();
             let expected: Vec<Match> =
