@@ -193,5 +193,9 @@ pub fn devices() -> Vec<Id> {
 ///
 /// As [`devices`].
 pub fn accelerators() -> Vec<Id> {
-    devices().into_iter().filter(|id| *id != Id::Host).collect()
+    let all: Vec<_> = devices().into_iter().filter(|id| *id != Id::Host).collect();
+    if all.is_empty() {
+        eprintln!("skipped: what needs a device other than the host");
+    }
+    all
 }

@@ -567,17 +567,20 @@ mod tests {
             assert_eq!(stream.shared.on_devices.len(), 2, "both are on the device");
             assert_eq!(process(&stream, b"xabxxabc", &[4, 4]), expected);
             for call in [Call::Copy, Call::Launch, Call::Finish] {
+                let mut hits = 0;
                 for after in 0..3 {
                     faults.fail(call, after);
                     let before = faults.counts(call).faults;
                     let found = process(&stream, b"xabxxabc", &[4, 4]);
                     if faults.counts(call).faults > before {
+                        hits += 1;
                         assert_eq!(found.expect_err("it failed").status, PL_ERROR_DEVICE, "{call:?} {after}");
                     }
                     // What is left of the fault hits the next ones.
                     let goes_on = (0..8).any(|_| process(&stream, b"xabxxabc", &[4, 4]) == expected);
                     assert!(goes_on, "{call:?} {after}");
                 }
+                assert!(hits > 0, "{call:?}: no buffer was hit");
             }
             stream.close().expect("closed");
         }
