@@ -190,7 +190,6 @@ impl Accelerator for Strings {
         let searched = lane.searched.iter().copied();
         let jobs = pieces.iter_mut().zip(&mut self.found).zip(searched).enumerate();
         crew.each_with(stages, jobs.collect(), |stages, (number, ((piece, found), searched))| {
-            found.clear();
             chunks.iter().for_each(|chunk| found.extend_from_slice(&chunk.of_pieces[number]));
             found.sort_unstable();
             found.dedup();
@@ -199,7 +198,7 @@ impl Accelerator for Strings {
             stages.take_matches(function, searched, found, &mut piece.batch);
             piece.take(stages);
         });
-        // Room for the matches of a batch that had very many is not kept.
+        // For the next batch. Room for the matches of one that had very many is not kept.
         self.found.iter_mut().for_each(|found| {
             found.clear();
             found.shrink_to(KEPT);
@@ -388,7 +387,6 @@ impl Chunk {
         self.words.resize(part.len() / size_of::<Words>(), [0; 3]);
         part.read(0, bytemuck::cast_slice_mut(&mut self.words));
         self.of_pieces.resize_with(ends.len(), Vec::new);
-        self.of_pieces.iter_mut().for_each(Vec::clear);
         for &[text, _, pattern] in &self.words {
             let piece = ends.partition_point(|&end| end <= text);
             let first = piece.checked_sub(1).map_or(0, |before| ends[before]);
