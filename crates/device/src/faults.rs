@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 
 use crate::backend::{Backend, Handle, SharedMemory, Value};
 use crate::{Description, Error, Program};
@@ -79,6 +80,8 @@ struct Kind {
     counts: Counts,
     /// Which calls are to fail, as they are counted.
     planned: BTreeSet<u64>,
+    /// Whose call is to fail, and how many of its calls come before that.
+    planned_of: Vec<(ThreadId, u64)>,
     chance: f64,
 }
 
@@ -93,6 +96,11 @@ impl Faults {
         let mut state = self.lock();
         let kind = &mut state.kinds[call as usize];
         kind.planned.insert(kind.counts.calls.saturating_add(after));
+    }
+
+    /// The same, where calls of the thread that says it are counted alone.
+    pub fn fail_here(&self, call: Call, after: u64) {
+        self.lock().kinds[call as usize].planned_of.push((thread::current().id(), after));
     }
 
     /// Makes calls fail at random from now on; the same calls in the same order after the same `seed`.
@@ -187,7 +195,7 @@ impl State {
         let number = kind.counts.calls;
         kind.counts.calls += 1;
         // Each is drawn and taken, so that one fault does not move the others.
-        let planned = kind.planned.remove(&number);
+        let planned = kind.planned.remove(&number) | kind.meet_planned(thread::current().id());
         let drawn = draw(&mut self.random) < kind.chance;
         let fault = if self.gone {
             GONE
@@ -198,6 +206,22 @@ impl State {
         };
         kind.counts.faults += 1;
         Err(fault)
+    }
+}
+
+impl Kind {
+    /// Counts a call of a thread; whether it is to fail.
+    fn meet_planned(&mut self, thread: ThreadId) -> bool {
+        let before = self.planned_of.len();
+        self.planned_of.retain_mut(|(of, after)| match after.checked_sub(1) {
+            _ if *of != thread => true,
+            Some(left) => {
+                *after = left;
+                true
+            }
+            None => false,
+        });
+        self.planned_of.len() < before
     }
 }
 

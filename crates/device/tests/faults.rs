@@ -52,6 +52,19 @@ fn call(error: Error) -> &'static str {
     }
 }
 
+/// Whatever other threads do meanwhile.
+#[test]
+fn a_fault_of_a_thread_waits_for_its_calls() {
+    let (device, faults, _) = faulty();
+    let elsewhere =
+        || std::thread::scope(|scope| scope.spawn(|| device.memory(4).is_ok()).join().expect("no panic"));
+    faults.fail_here(Call::Allocation, 1);
+    assert!(elsewhere() && elsewhere() && device.memory(4).is_ok() && elsewhere());
+    assert_eq!(device.memory(8).err(), Some(Error::OutOfMemory { bytes: 8 }));
+    assert!(device.memory(4).is_ok() && elsewhere());
+    assert_eq!(faults.counts(Call::Allocation).faults, 1);
+}
+
 #[test]
 fn each_fault_is_seen_once() {
     let (device, faults, kernel) = faulty();

@@ -1194,7 +1194,7 @@ fn cores_go_on_where_the_device_was() {
         let faults = Faults::new();
         let fail = || {
             std::thread::sleep(UNTIL_COPY);
-            faults.fail(Call::Launch, 0);
+            faults.fail_here(Call::Launch, 0);
         };
         let how = How {
             settings: &format!("device = \"host\"\n{COPY_EVERY}"),

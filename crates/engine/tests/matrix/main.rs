@@ -321,7 +321,7 @@ fn rules_change_where_flows_are() {
                     away.wait(Duration::from_millis(100));
                     if moment.take_if(|moment| read >= *moment).is_some() {
                         thread::sleep(UNTIL_COPY);
-                        faults.fail(Call::Launch, 0);
+                        faults.fail_here(Call::Launch, 0);
                     }
                 };
                 let devices = vec![device.with_faults(&faults)];
@@ -352,7 +352,7 @@ fn devices_fail_and_come_back() {
             let moments = [5, 1].map(|part| (part + below.next(2)) * packets / 9);
             let mut launches = vec![below.next(3)];
             let (found, shares, notices) = with_recent_state(|| {
-                // A batch may have fewer: then the kernel of the copy fails, which is tried again.
+                // A batch may have fewer: then one of the next batch fails, and it is tried again.
                 let launch = launches.pop().unwrap_or(0);
                 let faults = Faults::new();
                 let mut moments = moments.to_vec();
@@ -362,7 +362,7 @@ fn devices_fail_and_come_back() {
                     if moments.last().is_some_and(|&moment| read >= moment) {
                         moments.pop();
                         thread::sleep(UNTIL_COPY);
-                        faults.fail(Call::Launch, launch);
+                        faults.fail_here(Call::Launch, launch);
                     }
                 };
                 let device = device.with_faults(&faults);
