@@ -24,7 +24,7 @@ pub const LANES: usize = 4;
 /// Packets of a lane's batch at most, where so many threads work at it: one of them has it in its caches, several have to meet several times
 /// for each batch.
 pub(crate) const fn room(feeders: usize) -> usize {
-    if feeders > 1 { 1 << 16 } else { 1 << 14 }
+    if feeders > 1 { 1 << 17 } else { 1 << 14 }
 }
 
 /// How long the first launch may take, at which drivers still compile.

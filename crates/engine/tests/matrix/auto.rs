@@ -1,5 +1,7 @@
 //! With `auto` flows move between cores and devices: results are the oracle's, wherever the flows are.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 
 /// One by 5-tuple.
@@ -263,6 +265,53 @@ fn devices_fail_where_flows_come() {
 const SWEPT: u64 = 10_000_000;
 const SWEPT_SLOWLY: u64 = 200_000;
 
+/// Runs a chain on a device that fails at random, and again in turns with the cores: how many packets were judged, how many of them there, how often it
+/// failed, and was back. The first two chains are such that no result depends on state that is lost.
+fn judged_with_faults(device: &Device, chain: &str, workers: usize, number: u64, packets: u64) -> [u64; 4] {
+    let capture = capture_of(packets, 60 + number);
+    let mut expected = oracle(chain, &capture);
+    let mut totals = [0; 4];
+    for is_auto in [false, true] {
+        let settings = match is_auto {
+            true => settings_for(workers).replace("20ms", "1us"),
+            false => format!("{}\nmax_latency = \"1us\"", super::settings_for(device, workers)),
+        };
+        let faults = Faults::new();
+        let mut away = Away::new(&faults);
+        let mut has_begun = false;
+        let each = |_| {
+            away.wait(Duration::from_millis(1));
+            if !std::mem::replace(&mut has_begun, true) {
+                let chances = Chances { allocation: 0.001, copy: 0.001, launch: 0.01, finish: 0.01 };
+                faults.at_random(number, chances);
+            }
+        };
+        let how = moving(&device.with_faults(&faults), &settings, packets / 40);
+        let how = How { each: Some(Box::new(each)), move_every: how.move_every.filter(|_| is_auto), ..how };
+        let (mut found, shares, notices) = results(chain, &capture, how);
+        let shares = shares.expect("a device was used");
+        assert_eq!(shares.device + shares.here, packets, "{settings}\n{chain}");
+        let dropped = found.summary["dropped"].as_object().expect("an object").values();
+        let dropped: u64 = dropped.filter_map(serde_json::Value::as_u64).sum();
+        let passed = found.summary["passed"].as_u64().expect("a number");
+        assert_eq!(found.summary["received"], packets, "{settings}\n{chain}");
+        assert_eq!(passed + dropped, packets, "{settings}\n{chain}");
+        if number < 2 {
+            for results in [&mut found, &mut expected] {
+                results.summary["functions"][1].take();
+                results.summary["flows"].take();
+            }
+            assert_eq!(found.summary, expected.summary, "{settings}\n{chain}");
+            assert!(found == expected, "{settings}: other records, log or packets\n{chain}");
+        }
+        let back = notices.iter().filter(|said| said.ends_with("is back")).count() as u64;
+        let of_run = [packets, shares.device, shares.faults, back];
+        eprintln!("chain {number}, auto {is_auto}: {of_run:?}");
+        totals.iter_mut().zip(of_run).for_each(|(total, of_run)| *total += of_run);
+    }
+    totals
+}
+
 /// A device fails at any call, again and again, in every kind of chain that it has alone or in turns with the cores: each packet is judged once, and
 /// it comes back. What does not depend on its state is as if nothing had failed.
 #[test]
@@ -279,50 +328,24 @@ fn no_packet_is_lost_in_many() {
         let others = kinds().into_iter().map(|(chain, _, workers)| (chain, workers));
         let chains: Vec<_> = exact.into_iter().chain(others).collect();
         let packets = all / (2 * chains.len() as u64);
-        let [mut judged, mut there, mut failed, mut back] = [0; 4];
-        for (number, (chain, workers)) in chains.iter().enumerate() {
-            let capture = capture_of(packets, 60 + number as u64);
-            let mut expected = oracle(chain, &capture);
-            for is_auto in [false, true] {
-                let settings = match is_auto {
-                    true => settings_for(*workers).replace("20ms", "1us"),
-                    false => format!("{}\nmax_latency = \"1us\"", super::settings_for(&device, *workers)),
-                };
-                let faults = Faults::new();
-                let mut away = Away::new(&faults);
-                let mut has_begun = false;
-                let each = |_| {
-                    away.wait(Duration::from_millis(1));
-                    if !std::mem::replace(&mut has_begun, true) {
-                        let chances = Chances { allocation: 0.001, copy: 0.001, launch: 0.01, finish: 0.01 };
-                        faults.at_random(number as u64, chances);
+        // A run keeps a few processors busy.
+        let runs = std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(4));
+        let next = AtomicUsize::new(0);
+        let totals = Mutex::new([0; 4]);
+        std::thread::scope(|scope| {
+            for _ in 0..runs {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some((chain, workers)) = chains.get(number) else { break };
+                        let found = judged_with_faults(&device, chain, *workers, number as u64, packets);
+                        let mut totals = totals.lock().expect("no panic");
+                        totals.iter_mut().zip(found).for_each(|(total, found)| *total += found);
                     }
-                };
-                let how = moving(&device.with_faults(&faults), &settings, packets / 40);
-                let how =
-                    How { each: Some(Box::new(each)), move_every: how.move_every.filter(|_| is_auto), ..how };
-                let (mut found, shares, notices) = results(chain, &capture, how);
-                let shares = shares.expect("a device was used");
-                assert_eq!(shares.device + shares.here, packets, "{settings}\n{chain}");
-                let dropped = found.summary["dropped"].as_object().expect("an object").values();
-                let dropped: u64 = dropped.filter_map(serde_json::Value::as_u64).sum();
-                let passed = found.summary["passed"].as_u64().expect("a number");
-                assert_eq!(found.summary["received"], packets, "{settings}\n{chain}");
-                assert_eq!(passed + dropped, packets, "{settings}\n{chain}");
-                if number < 2 {
-                    for results in [&mut found, &mut expected] {
-                        results.summary["functions"][1].take();
-                        results.summary["flows"].take();
-                    }
-                    assert_eq!(found.summary, expected.summary, "{settings}\n{chain}");
-                    assert!(found == expected, "{settings}: other records, log or packets\n{chain}");
-                }
-                judged += packets;
-                there += shares.device;
-                failed += shares.faults;
-                back += notices.iter().filter(|said| said.ends_with("is back")).count() as u64;
+                });
             }
-        }
+        });
+        let [judged, there, failed, back] = totals.into_inner().expect("no panic");
         let id = device.description().id;
         let what = format!("{id}: {there} of {judged} packets, {failed} failures, {back} times back");
         eprintln!("{what}");

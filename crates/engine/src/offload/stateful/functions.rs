@@ -25,7 +25,7 @@ use crate::pipeline::{Pipeline, StateId};
 use crate::state::Held;
 
 /// Packets of a batch at most: for GPUs, and for devices that are cores.
-const BATCH: u32 = 1 << 16;
+const BATCH: u32 = 1 << 17;
 const BATCH_OF_CPU: u32 = 1 << 12;
 /// From one copy of the state to the next, at least, unless the chain says.
 const COPY_EVERY: Duration = Duration::from_secs(1);
