@@ -1,5 +1,6 @@
 //! With `auto` flows move between cores and devices: results are the oracle's, wherever the flows are.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
