@@ -14,7 +14,8 @@ use packetloom_packet::batch::Parsed;
 use packetloom_packet::{Batch, Timestamp};
 
 use super::records::{Answer, Ipv6Addresses, Record, Records};
-use super::{Buffers, Left, Partition, Snapshot, State, Stateful};
+use super::snapshot::Snapshot;
+use super::{Buffers, Left, Partition, State, Stateful};
 use crate::Chain;
 use crate::crew::Crew;
 use crate::offload::Error;

@@ -521,7 +521,7 @@ mod tests {
 
     #[test]
     fn compilers_lay_out_what_is_shared_as_it_is_here() {
-        let all = [&LAYOUTS[..], &super::super::LAYOUTS, &crate::offload::frames::LAYOUTS].concat();
+        let all = [&LAYOUTS[..], &super::super::kernels::LAYOUTS, &crate::offload::frames::LAYOUTS].concat();
         for id in [Id::Host, Id::OpenCl(0), Id::Cuda(0)] {
             match Device::open(id, Cache::none()) {
                 Ok(device) => assert_eq!(device.check_layouts(&all), Ok(()), "{id}"),
