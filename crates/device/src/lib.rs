@@ -37,6 +37,8 @@ mod queue;
 pub mod selftest;
 mod signals;
 
+use std::{fs, iter};
+
 pub use arguments::{Argument, Arguments, Buffer, Kernel, has_elements};
 pub use cache::Cache;
 pub use device::{Description, Device, Loaded};
@@ -66,4 +68,24 @@ pub fn list() -> (Vec<Id>, Vec<Error>) {
         Err(error) => missing.push(error),
     }
     (ids, missing)
+}
+
+/// The same devices, one after the other: OpenCL is asked only if those of CUDA were not enough.
+pub fn ids() -> impl Iterator<Item = Id> {
+    let cuda = iter::once_with(|| cuda::count().unwrap_or(0)).flat_map(|count| (0..count).map(Id::Cuda));
+    let opencl = iter::once_with(|| opencl::count().unwrap_or(0));
+    cuda.chain(opencl.flat_map(|count| (0..count).map(Id::OpenCl)))
+}
+
+/// Whether this machine may have a GPU, by the files in `/dev` that drivers of Linux make for each. To ask the drivers takes tenths of a second.
+pub fn may_have_gpu() -> bool {
+    let names = |folder: &str| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
+    };
+    let is_gpu = |name: &str| {
+        let of_nvidia = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+        name.strip_prefix("nvidia").is_some_and(of_nvidia) || ["kfd", "dxg", "mali0"].contains(&name)
+    };
+    names("/dev").any(|name| is_gpu(&name)) || names("/dev/dri").any(|name| name.starts_with("renderD"))
 }

@@ -36,6 +36,8 @@ pub(crate) struct Acls {
     /// Lanes without a batch, and those with one, the oldest first.
     free: Vec<Lane>,
     away: VecDeque<Sent>,
+    /// When answers were taken last.
+    freed: Instant,
     dispatches: DispatchChoice,
     /// For each function what it calls its rules, where they have names.
     names: Vec<Option<Vec<u32>>>,
@@ -112,6 +114,7 @@ impl Acls {
             policy: options.policy,
             free: lanes.collect::<Result<_, _>>()?,
             away: VecDeque::new(),
+            freed: Instant::now(),
             dispatches: DispatchChoice::default(),
             names: names.collect(),
             others: vec![Vec::new(); functions.len()],
@@ -160,8 +163,10 @@ impl Accelerator for Acls {
 
     fn wait(&mut self, limit: Duration) -> Result<(), Error> {
         let Some(Sent { lane, dispatch, at }) = self.away.front_mut() else { return Ok(()) };
-        if !lane.finish_within(limit.saturating_sub(at.elapsed()))? {
-            return Err(late(*at));
+        // It may have waited for those before.
+        let since = self.freed.max(*at);
+        if !lane.finish_within(limit.saturating_sub(since.elapsed()))? {
+            return Err(late(since));
         }
         self.dispatches.observe(lane.len(), *dispatch, at.elapsed());
         Ok(())
@@ -196,6 +201,7 @@ impl Accelerator for Acls {
             shares.resident += lane.len() as u64;
         }
         self.free.push(lane);
+        self.freed = Instant::now();
     }
 
     fn abandon(mut self: Box<Self>) {

@@ -52,10 +52,11 @@ impl Placement {
         match self {
             Self::Cpu => Ok(None),
             Self::On(id) => open(id).map(Some),
-            Self::Auto => {
-                let devices = packetloom_device::list().0.into_iter().filter_map(|id| open(id).ok());
-                Ok(devices.into_iter().find(is_gpu))
+            Self::Auto if packetloom_device::may_have_gpu() => {
+                let mut devices = packetloom_device::ids().filter_map(|id| open(id).ok());
+                Ok(devices.find(is_gpu))
             }
+            Self::Auto => Ok(None),
         }
     }
 }
