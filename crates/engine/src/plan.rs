@@ -114,20 +114,42 @@ impl Plan {
         if self.searched > 0 { strings::room(self.feeders()) } else { acls::room(self.feeders()) }
     }
 
-    /// Threads that share what is done here for a device: one, unless no function here keeps state for flows, and no rules change.
+    /// Threads that share what is done here for a device: one where rules change, or where functions here keep state for flows and packets are not
+    /// [spread](Self::spread_here).
     pub(crate) fn feeders(&self) -> usize {
-        let functions = &self.chain.functions;
-        let mut here = functions[self.on_device()..].iter();
-        let keeps_nothing = here.all(|function| matches!(function.form(), Form::Standalone(_)));
-        let stays = functions.iter().all(|function| function.changes_at().is_empty());
-        if keeps_nothing && stays { self.chain.settings.run.workers.get() } else { 1 }
+        let shares = !self.keeps_state_here() || self.spread_here().is_some();
+        if shares && self.rules_stay() { self.chain.settings.run.workers.get() } else { 1 }
     }
 
-    /// With [`auto`](Device::Auto), whether a run as a whole moves between a device and all cores: where flows are on the device, and where the cores have
-    /// more threads for it than feed the device, so that times of single batches say nothing. Otherwise it is chosen for each batch.
+    /// What packets have in common that are judged by the same one of the threads that feed a device, where functions behind the device's keep state for
+    /// flows; none where they keep none, or one thread judges all packets.
+    pub(crate) fn spread_here(&self) -> Option<By> {
+        let is_spread = self.workers > 1
+            && self.is_stateless_there()
+            && self.keeps_state_here()
+            && self.shared().next().is_none()
+            && self.rules_stay();
+        is_spread.then_some(self.spread)
+    }
+
+    /// Whether functions behind the device's keep state for flows.
+    fn keeps_state_here(&self) -> bool {
+        let mut here = self.chain.functions[self.on_device()..].iter();
+        here.any(|function| matches!(function.form(), Form::PerFlow(_)))
+    }
+
+    /// Whether no rules change on the way.
+    fn rules_stay(&self) -> bool {
+        self.chain.functions.iter().all(|function| function.changes_at().is_empty())
+    }
+
+    /// With [`auto`](Device::Auto), whether a run as a whole moves between a device and all cores: where flows are on the device, where the cores have
+    /// more threads for it than feed the device, so that times of single batches say nothing, and where each of several threads judges the packets of its
+    /// flows, which takes less time without a device between them. Otherwise it is chosen for each batch.
     pub fn moves(&self) -> bool {
         let has_more_threads = self.on_device() > 0 && self.feeders() < self.workers;
-        self.chain.settings.run.device == Device::Auto && (self.stateful > 0 || has_more_threads)
+        let moves = self.stateful > 0 || has_more_threads || self.spread_here().is_some();
+        self.chain.settings.run.device == Device::Auto && moves
     }
 
     /// What packets have in common that meet the same one of several devices; none where devices need no flows, or no way to spread packets suits

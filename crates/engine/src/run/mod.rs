@@ -18,6 +18,7 @@ mod loader;
 mod logs;
 mod matches;
 mod oracle;
+mod pipelines;
 mod reader;
 mod rules;
 mod slot;
@@ -710,18 +711,6 @@ impl Outlet<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Writes all that a worker still holds, unless its state `is_kept`.
-    fn drain(&mut self, pipeline: &mut Pipeline, is_kept: bool) -> Result<(), Error> {
-        self.outputs.linger();
-        loop {
-            let more = !is_kept && pipeline.drain();
-            self.write_pending(pipeline)?;
-            if !more {
-                return Ok(());
-            }
-        }
     }
 
     /// Writes and exports the records that a worker has.
