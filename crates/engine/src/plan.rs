@@ -125,11 +125,33 @@ impl Plan {
     /// flows; none where they keep none, or one thread judges all packets.
     pub(crate) fn spread_here(&self) -> Option<By> {
         let is_spread = self.workers > 1
-            && self.is_stateless_there()
+            && self.stateful == 0
             && self.keeps_state_here()
             && self.shared().next().is_none()
             && self.rules_stay();
         is_spread.then_some(self.spread)
+    }
+
+    /// What flows that cores have are spread by, in a run with a device; none where one worker has all of them.
+    pub(crate) fn spread_of_flows(&self) -> Option<By> {
+        let is_on_cores = self.chain.settings.run.device == Device::Auto && self.on_device() == 0;
+        if is_on_cores { (self.workers > 1).then_some(self.spread) } else { self.spread_here() }
+    }
+
+    /// Whether a run with a device can go on with this plan after another one: what functions keep of flows beside their entries does not move from
+    /// one worker to another.
+    pub(crate) fn may_take_over(&self, before: &Self) -> Result<(), String> {
+        let stays = keeps_aside(&self.chain) && keeps_aside(&before.chain);
+        if !stays || self.spread_of_flows() == before.spread_of_flows() {
+            return Ok(());
+        }
+        let [now, was] = [self, before].map(|plan| match plan.spread_of_flows() {
+            None => "are judged by one worker".to_owned(),
+            Some(by) => format!("are spread among workers by {}", name_of(by)),
+        });
+        Err(format!(
+            "its packets {now}; expected packets that {was}, since what functions keep of flows beside their entries stays with its worker"
+        ))
     }
 
     /// Whether functions behind the device's keep state for flows.
@@ -147,8 +169,8 @@ impl Plan {
     /// more threads for it than feed the device, so that times of single batches say nothing, and where each of several threads judges the packets of its
     /// flows, which takes less time without a device between them. Otherwise it is chosen for each batch.
     pub fn moves(&self) -> bool {
-        let has_more_threads = self.on_device() > 0 && self.feeders() < self.workers;
-        let moves = self.stateful > 0 || has_more_threads || self.spread_here().is_some();
+        let is_apart = self.feeders() < self.workers || self.spread_here().is_some();
+        let moves = self.stateful > 0 || self.on_device() > 0 && is_apart;
         self.chain.settings.run.device == Device::Auto && moves
     }
 
@@ -218,6 +240,18 @@ impl Plan {
             }
             None => None,
         }
+    }
+
+    /// Why one worker feeds a device, where there are others.
+    fn why_one_feeds(&self) -> Option<&'static str> {
+        if self.chain.settings.run.workers.get() == 1 {
+            return None;
+        }
+        Some(match () {
+            () if !self.rules_stay() => "rules change on the way",
+            () if self.stateful > 0 => "functions keep state both there and on cores",
+            () => "no way to spread packets suits all flow definitions on cores",
+        })
     }
 
     /// That a device takes nothing.
@@ -333,14 +367,21 @@ impl fmt::Display for Plan {
         let asked = settings.run.workers.get();
         let feeds = self.on_device() > 0 && !self.moves();
         let spread = match (self.workers, per_flow) {
-            _ if feeds && self.feeders() > 1 => format!(
-                "{} workers feed the device and take what comes back: results as of a loop over packets",
-                self.feeders()
-            ),
-            _ if feeds => {
-                "1 worker feeds the device and takes what comes back: results as of a loop over packets"
-                    .into()
+            _ if feeds && self.feeders() > 1 => {
+                let rest = match self.spread_here() {
+                    None => ": results as of a loop over packets".to_owned(),
+                    Some(by) => format!(
+                        ", packets spread by {} behind it: each flow's state is exact, order in files is kept; max_flows is divided among the \
+                         workers",
+                        name_of(by)
+                    ),
+                };
+                format!("{} workers feed the device and take what comes back{rest}", self.feeders())
             }
+            _ if feeds => format!(
+                "1 worker feeds the device and takes what comes back{}: results as of a loop over packets",
+                self.why_one_feeds().map_or_else(String::new, |why| format!(", since {why}"))
+            ),
             (1, _) if asked > 1 && settings.run.device != Device::Oracle => {
                 "1 worker, since no way to spread packets suits tables that workers cannot share: results as of a loop over packets".into()
             }
@@ -369,7 +410,14 @@ impl fmt::Display for Plan {
         };
         write!(f, "workers   {spread}")?;
         if self.moves() {
-            write!(f, "; on the GPU {} to feed it, results as of a loop over packets", self.feeders())?;
+            match self.spread_here() {
+                Some(_) => write!(f, "; all of them feed the GPU")?,
+                None => write!(
+                    f,
+                    "; on the GPU {} to feed it, results as of a loop over packets",
+                    self.feeders()
+                )?,
+            }
         }
         Ok(())
     }

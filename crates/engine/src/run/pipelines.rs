@@ -46,9 +46,10 @@ pub(super) fn restore(
             return Ok(());
         };
         let is_own = |held: &Held, key: &[u64]| {
-            // Where packets are partitioned by something else the tables are shared.
-            held.by.spread_by() == partition.by
-                && partition.worker(partition.by.spread_saved(key, partition.seed)) == number
+            // Tables of flows whose packets are partitioned by something else are shared, or nobody's until they are.
+            let is_apart = held.by.spread_by() == partition.by;
+            number
+                == if is_apart { partition.worker(partition.by.spread_saved(key, partition.seed)) } else { 0 }
         };
         let mut share = state.share(is_own);
         if number > 0 {

@@ -63,6 +63,8 @@ struct Run<'r, 'i> {
     /// What workers do with their time.
     times: Arc<[WorkerTime]>,
     workers: usize,
+    /// What packets are partitioned with.
+    seed: u64,
     /// Whether somebody may be waiting for verdicts.
     live: bool,
     /// Whether packets come by interfaces, and whether workers stay awake while none does.
@@ -103,6 +105,8 @@ struct Desk<'d, 'p, 'a, 'o, 's> {
 pub(super) struct Handover {
     pub(super) pipelines: Vec<Pipeline>,
     pub(super) state: State,
+    /// What flows are spread with among workers, all the run long: what functions keep beside their entries stays where it is.
+    pub(super) seed: u64,
     /// Since when packets wait, for which nobody takes it that the run hangs.
     pub(super) since: Instant,
     pub(super) pause: Pause,
@@ -143,7 +147,8 @@ pub(super) fn run(
 ) -> Result<WorkerReport, Error> {
     let state = lifecycle.restored().unwrap_or_default();
     let pause = intake.statistics.pause();
-    let begin = Handover { pipelines: Vec::new(), state, since: Instant::now(), pause };
+    let seed = RandomState::new().hash_one(0u64);
+    let begin = Handover { pipelines: Vec::new(), state, seed, since: Instant::now(), pause };
     match run_until(lifecycle, intake, outlet, begin, None)? {
         Left::Nothing(report) => Ok(report),
         Left::Flows(..) => unreachable!("nobody goes on"),
@@ -174,7 +179,7 @@ pub(super) fn run_until(
         Mutex::new(before)
     });
     let pipelines = pipelines.collect();
-    let scheme = scheme(plan, RandomState::new().hash_one(0u64));
+    let scheme = scheme(plan, begin.seed);
     let (live, spins) = (intake.source.is_live(), intake.spins);
     let by_interfaces = intake.source.now().is_some();
     intake.leaves_paging = workers > 1;
@@ -193,6 +198,7 @@ pub(super) fn run_until(
         bell: Bell::default(),
         times: outlet.statistics.begin_workers(workers),
         workers,
+        seed: begin.seed,
         live,
         by_interfaces,
         spins,
@@ -236,7 +242,8 @@ pub(super) fn run_until(
     let state = if next.is_some() { State::default() } else { all.save(lifecycle.chain())? };
     let pipelines =
         run.pipelines.into_iter().map(|pipeline| pipeline.into_inner().map_err(|_| Error::Worker));
-    Ok(Left::Flows(Handover { pipelines: pipelines.collect::<Result<_, _>>()?, state, since, pause }, next))
+    let pipelines = pipelines.collect::<Result<_, _>>()?;
+    Ok(Left::Flows(Handover { pipelines, state, seed: begin.seed, since, pause }, next))
 }
 
 /// How a plan's batches are judged.
@@ -662,11 +669,7 @@ impl Runner for All<'_, '_, '_> {
         {
             let mut reader = lock(&self.run.reader)?;
             // Functions with tables of their own that go on find their flows where they were.
-            let seed = match reader.scheme.partition {
-                Some(Partition { seed, .. }) => seed,
-                None => RandomState::new().hash_one(0u64),
-            };
-            reader.scheme = scheme(plan, seed);
+            reader.scheme = scheme(plan, self.run.seed);
         }
         for (number, pipeline) in self.run.pipelines.iter().enumerate() {
             lock(pipeline)?.succeed(Pipeline::new(plan.chain(), self.shared, number), &before);

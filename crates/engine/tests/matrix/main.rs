@@ -5,6 +5,7 @@
 
 mod auto;
 mod several;
+mod shares;
 mod strings;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,16 +1,16 @@
 //! The first functions of a chain on a device, or on several, the others here, and all of them here whenever the device cannot.
 //!
 //! Batches leave in order of arrival, whoever judges them. As many as the [`Accelerator`] takes are on their way to the device while the next
-//! one is read; on a live source there is one at a time. Where there are several workers, and nothing here keeps state for flows, a batch is in
-//! pieces: each thread of a [`Crew`] does what is to be done here for a piece of it, while another one reads the next batch. Where the device fails, those that were with it are judged here, so each packet is
+//! one is read; on a live source there is one at a time. Where several workers feed the device a batch is in pieces: each thread of a [`Crew`] does what is
+//! to be done here for a piece of it, while another one reads the next batch; what functions with state judge is in shares by flow. Where the device fails, those that were with it are judged here, so each packet is
 //! judged once. State that it keeps for flows is copied here from time to time, and is gone on with from the last copy; what it lacks is what
 //! packets changed since. The device is tried again after a while, and begins with the state as it is here then.
 //!
 //! Several devices share the packets. Where they keep no state each batch goes to one of them. Otherwise a batch is split by a hash of the flows, and
 //! each device has the flows of its packets; the flows of one that fails are here until it is back, and the others go on.
 //!
-//! With `auto`, functions with state, and those for which fewer threads would feed the device than there are workers, are run by all cores as without a
-//! device, or by the device, whichever is better: flows move between two batches.
+//! With `auto`, a chain with functions with state is run by all cores as without a device, or with the device, whichever is better, if there are several
+//! workers or the device has such functions: flows move between two batches.
 //!
 //! State is saved, and handed on to another chain, with no batch away. What a device does not take of that chain, or has not taken yet, is
 //! done here.
@@ -121,7 +121,9 @@ struct Runner {
     used: usize,
     /// The one that got a batch last.
     turn: usize,
-    /// By what flows are spread among devices, where several have state.
+    /// What flows are spread with, one that senders cannot know.
+    seed: u64,
+    /// By what they are spread among devices, where several have state.
     partition: Option<Partition>,
     /// By what they are spread among the threads here, where each judges its share of the flows of functions behind the devices'.
     spread: Option<Partition>,
@@ -174,6 +176,7 @@ impl Runner {
             units: devices.into_iter().map(|device| Unit::new(device, limit)).collect(),
             used: 1,
             turn: 0,
+            seed: RandomState::new().hash_one(0u64),
             partition: None,
             spread: None,
             is_auto: run.device == chain::Device::Auto,
@@ -227,13 +230,10 @@ impl Runner {
         self.choice = Router::default();
         self.moves.router.forget();
         self.used = if plan.suits_several() { self.units.len() } else { 1 };
-        let seed = |before: Option<Partition>| {
-            before.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed)
-        };
-        let spread = plan.device_spread().filter(|_| self.used > 1);
-        self.partition = spread.map(|by| Partition { by, seed: seed(self.partition), workers: self.used });
-        let (seed, workers) = (seed(self.spread), self.crew.members());
-        self.spread = plan.spread_here().map(|by| Partition { by, seed, workers });
+        let (seed, used, workers) = (self.seed, self.used, self.crew.members());
+        let spread = plan.device_spread().filter(|_| used > 1);
+        self.partition = spread.map(|by| Partition { by, seed, workers: used });
+        self.spread = plan.spread_of_flows().map(|by| Partition { by, seed, workers });
         let failed = self.load(waits);
         for number in (0..self.used).filter(|number| failed.iter().all(|(failed, _)| failed != number)) {
             self.go_there(number, &mut state);

@@ -180,12 +180,12 @@ impl Runner {
         }
         let pipelines = mem::take(&mut self.stages).into_iter();
         let pipelines = pipelines.map(|stages| stages.into_inner().unwrap_or_else(PoisonError::into_inner));
-        Ok(Handover { pipelines: pipelines.collect(), state, since, pause })
+        Ok(Handover { pipelines: pipelines.collect(), state, seed: self.seed, since, pause })
     }
 
     /// Has devices go on with flows that are handed over, as far as they are ready.
     fn go_on_there(&mut self, handover: Handover, intake: &Intake<'_>) -> Result<(), Error> {
-        let Handover { pipelines, mut state, since, pause: _pause } = handover;
+        let Handover { pipelines, mut state, since, pause: _pause, .. } = handover;
         let same: Vec<_> = (0..self.plan.chain().functions.len()).map(Before::Same).collect();
         let next = stages(&self.plan, &self.crew, self.room).into_iter();
         let pipelines = pipelines.into_iter().zip(next).map(|(mut before, next)| {
