@@ -103,6 +103,37 @@ fn what_is_kept_beside_entries_stays_with_its_flow() {
     }
 }
 
+/// Rules change between two batches, on the device and behind it.
+#[test]
+fn transactions_are_made_before_functions_with_state() {
+    let mut below = Below(72);
+    for device in devices() {
+        let packets = packets_for(&device);
+        let capture = capture_of(packets, 73);
+        let logging = format!("{ACL}log = \"log\"\nlog_rate = \"unlimited\"\n");
+        for (chain, is_behind) in
+            [(format!("{logging}{CORES_METER}"), false), (format!("{SEARCH}{logging}{CORES_METER}"), true)]
+        {
+            let mut at = [(); 2].map(|()| below.next(packets));
+            at.sort_unstable();
+            let changes = ["add first deny tcp from any to any port 443 id no-tls\n", "delete no-tls\n"];
+            let due = || at.into_iter().zip(changes.map(str::to_owned)).collect();
+            let how =
+                How { settings: ORACLE, transactions: Some(Transactions::new(due())), ..How::default() };
+            let (expected, ..) = results(&chain, &capture, how);
+            let asked = Transactions::new(due());
+            let settings = super::settings_for(&device, WORKERS);
+            assert_eq!(plan(&chain, &settings).searched() > 0, is_behind);
+            let how = How { transactions: Some(asked.clone()), ..on(&device, &settings) };
+            let (found, shares, _) = results(&chain, &capture, how);
+            assert!(asked.answers().len() == 2 && asked.answers().iter().all(Result::is_ok));
+            assert_eq!(found.summary, expected.summary, "{settings}\n{chain}\n{at:?}");
+            assert!(found == expected, "{settings}\n{chain}\n{at:?}");
+            assert_eq!(shares.map(|shares| shares.device + shares.here), Some(packets));
+        }
+    }
+}
+
 /// Over captures of real traffic.
 #[test]
 fn real_packets_are_judged_as_by_one_worker() {

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::Runner;
 use super::pieces::Pieces;
 use crate::crew::Crew;
+use crate::pipeline::work::Work;
 use crate::pipeline::{Pipeline, Shared};
 use crate::run::reader::Partition;
 use crate::run::{Outlet, pipelines};
@@ -45,7 +46,7 @@ impl Runner {
         let functions = self.functions..self.plan.chain().functions.len();
         pieces.split(spread, &self.crew);
         let failed = Mutex::new(Ok(()));
-        self.crew.each(self.stages.iter().zip(pieces.shares()).collect(), |(pipeline, share)| {
+        let judge = |(pipeline, share): (&Mutex<Pipeline>, &mut [Work])| {
             let mut pipeline = lock(pipeline);
             let judged = share.iter_mut().try_for_each(|work| {
                 if work.batch.is_empty() && work.expiry.is_none() {
@@ -60,7 +61,15 @@ impl Runner {
             if judged.is_err() {
                 *failed.lock().unwrap_or_else(PoisonError::into_inner) = judged;
             }
-        });
+        };
+        let is_small = pieces.used < 2;
+        let shares = self.stages.iter().zip(pieces.shares());
+        // What one thread judges sooner than others come to it.
+        if is_small {
+            shares.for_each(judge)
+        } else {
+            self.crew.each(shares.collect(), judge)
+        }
         pieces.merge(&self.crew);
         failed.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
