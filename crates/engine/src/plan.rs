@@ -13,6 +13,9 @@ use crate::offload::frames::MAX_ACLS;
 use crate::offload::{acls, stateful, strings};
 use crate::run;
 
+/// Packets of a batch at most for each of several threads that judge those of their flows: they are in caches when they are looked at again.
+const MAX_SHARE: usize = 1 << 13;
+
 /// A chain with the decisions that running it needs.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -111,7 +114,12 @@ impl Plan {
 
     /// Packets of a batch for a device at most, where that keeps no state.
     pub(crate) fn room(&self) -> usize {
-        if self.searched > 0 { strings::room(self.feeders()) } else { acls::room(self.feeders()) }
+        let room = |feeders| if self.searched > 0 { strings::room(feeders) } else { acls::room(feeders) };
+        let feeders = self.feeders();
+        match self.spread_here() {
+            None => room(feeders),
+            Some(_) => (MAX_SHARE * feeders).clamp(room(1), room(feeders)),
+        }
     }
 
     /// Threads that share what is done here for a device: one where rules change, or where functions here keep state for flows and packets are not
