@@ -2,6 +2,7 @@
 //!
 //! - `workers`: one worker or several; any of them does what is to be done next.
 //! - `device`: one worker or several that feed a device.
+//! - `pipelines`: the functions of several workers, between two batches.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`LifecycleOptions`]: what happens to a run between two batches.
 //! - `loader`: what it goes on with, made on a thread of its own.

@@ -332,7 +332,7 @@ impl Runner {
             let has_flows = self.plan.stateful() > 0;
             intake.rules_until = self.next_change(intake.received).filter(|_| has_flows);
             // Cores like small batches better: for each of the threads that judge them there.
-            let here = self.batch * if self.plan.is_stateless_there() { self.plan.feeders() } else { 1 };
+            let here = self.batch * if self.plan.stateful() == 0 { self.plan.feeders() } else { 1 };
             let size = if is_for_device { self.pace.size() } else { here.min(self.room) };
             let reads_together = !self.live && self.has_pieces();
             let policy = self.parses_before.then_some(self.policy);
