@@ -13,6 +13,9 @@ use crate::offload::frames::MAX_ACLS;
 use crate::offload::{acls, stateful, strings};
 use crate::run;
 
+/// Packets of a batch at most for each of several threads that judge those of their flows: they are in caches when they are looked at again.
+const MAX_SHARE: usize = 1 << 13;
+
 /// A chain with the decisions that running it needs.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -111,23 +114,72 @@ impl Plan {
 
     /// Packets of a batch for a device at most, where that keeps no state.
     pub(crate) fn room(&self) -> usize {
-        if self.searched > 0 { strings::room(self.feeders()) } else { acls::room(self.feeders()) }
+        let room = |feeders| if self.searched > 0 { strings::room(feeders) } else { acls::room(feeders) };
+        let feeders = self.feeders();
+        match self.spread_here() {
+            None => room(feeders),
+            Some(_) => (MAX_SHARE * feeders).clamp(room(1), room(feeders)),
+        }
     }
 
-    /// Threads that share what is done here for a device: one, unless no function here keeps state for flows, and no rules change.
+    /// Threads that share what is done here for a device: one where rules change, or where functions here keep state for flows and packets are not
+    /// [spread](Self::spread_here).
     pub(crate) fn feeders(&self) -> usize {
-        let functions = &self.chain.functions;
-        let mut here = functions[self.on_device()..].iter();
-        let keeps_nothing = here.all(|function| matches!(function.form(), Form::Standalone(_)));
-        let stays = functions.iter().all(|function| function.changes_at().is_empty());
-        if keeps_nothing && stays { self.chain.settings.run.workers.get() } else { 1 }
+        let shares = !self.keeps_state_here() || self.spread_here().is_some();
+        if shares && self.rules_stay() { self.chain.settings.run.workers.get() } else { 1 }
     }
 
-    /// With [`auto`](Device::Auto), whether a run as a whole moves between a device and all cores: where flows are on the device, and where the cores have
-    /// more threads for it than feed the device, so that times of single batches say nothing. Otherwise it is chosen for each batch.
+    /// What packets have in common that are judged by the same one of the threads that feed a device, where functions behind the device's keep state for
+    /// flows; none where they keep none, or one thread judges all packets.
+    pub(crate) fn spread_here(&self) -> Option<By> {
+        let is_spread = self.workers > 1
+            && self.stateful == 0
+            && self.keeps_state_here()
+            && self.shared().next().is_none()
+            && self.rules_stay();
+        is_spread.then_some(self.spread)
+    }
+
+    /// What flows that cores have are spread by, in a run with a device; none where one worker has all of them.
+    pub(crate) fn spread_of_flows(&self) -> Option<By> {
+        let is_on_cores = self.chain.settings.run.device == Device::Auto && self.on_device() == 0;
+        if is_on_cores { (self.workers > 1).then_some(self.spread) } else { self.spread_here() }
+    }
+
+    /// Whether a run with a device can go on with this plan after another one: what functions keep of flows beside their entries does not move from
+    /// one worker to another.
+    pub(crate) fn may_take_over(&self, before: &Self) -> Result<(), String> {
+        let stays = keeps_aside(&self.chain) && keeps_aside(&before.chain);
+        if !stays || self.spread_of_flows() == before.spread_of_flows() {
+            return Ok(());
+        }
+        let [now, was] = [self, before].map(|plan| match plan.spread_of_flows() {
+            None => "are judged by one worker".to_owned(),
+            Some(by) => format!("are spread among workers by {}", name_of(by)),
+        });
+        Err(format!(
+            "its packets {now}; expected packets that {was}, since what functions keep of flows beside their entries stays with its worker"
+        ))
+    }
+
+    /// Whether functions behind the device's keep state for flows.
+    fn keeps_state_here(&self) -> bool {
+        let mut here = self.chain.functions[self.on_device()..].iter();
+        here.any(|function| matches!(function.form(), Form::PerFlow(_)))
+    }
+
+    /// Whether no rules change on the way.
+    fn rules_stay(&self) -> bool {
+        self.chain.functions.iter().all(|function| function.changes_at().is_empty())
+    }
+
+    /// With [`auto`](Device::Auto), whether a run as a whole moves between a device and all cores: where flows are on the device, where the cores have
+    /// more threads for it than feed the device, so that times of single batches say nothing, and where each of several threads judges the packets of its
+    /// flows, which takes less time without a device between them. Otherwise it is chosen for each batch.
     pub fn moves(&self) -> bool {
-        let has_more_threads = self.on_device() > 0 && self.feeders() < self.workers;
-        self.chain.settings.run.device == Device::Auto && (self.stateful > 0 || has_more_threads)
+        let is_apart = self.feeders() < self.workers || self.spread_here().is_some();
+        let moves = self.stateful > 0 || self.on_device() > 0 && is_apart;
+        self.chain.settings.run.device == Device::Auto && moves
     }
 
     /// What packets have in common that meet the same one of several devices; none where devices need no flows, or no way to spread packets suits
@@ -196,6 +248,18 @@ impl Plan {
             }
             None => None,
         }
+    }
+
+    /// Why one worker feeds a device, where there are others.
+    fn why_one_feeds(&self) -> Option<&'static str> {
+        if self.chain.settings.run.workers.get() == 1 {
+            return None;
+        }
+        Some(match () {
+            () if !self.rules_stay() => "rules change on the way",
+            () if self.stateful > 0 => "functions keep state both there and on cores",
+            () => "no way to spread packets suits all flow definitions on cores",
+        })
     }
 
     /// That a device takes nothing.
@@ -311,14 +375,21 @@ impl fmt::Display for Plan {
         let asked = settings.run.workers.get();
         let feeds = self.on_device() > 0 && !self.moves();
         let spread = match (self.workers, per_flow) {
-            _ if feeds && self.feeders() > 1 => format!(
-                "{} workers feed the device and take what comes back: results as of a loop over packets",
-                self.feeders()
-            ),
-            _ if feeds => {
-                "1 worker feeds the device and takes what comes back: results as of a loop over packets"
-                    .into()
+            _ if feeds && self.feeders() > 1 => {
+                let rest = match self.spread_here() {
+                    None => ": results as of a loop over packets".to_owned(),
+                    Some(by) => format!(
+                        ", packets spread by {} behind it: each flow's state is exact, order in files is kept; max_flows is divided among the \
+                         workers",
+                        name_of(by)
+                    ),
+                };
+                format!("{} workers feed the device and take what comes back{rest}", self.feeders())
             }
+            _ if feeds => format!(
+                "1 worker feeds the device and takes what comes back{}: results as of a loop over packets",
+                self.why_one_feeds().map_or_else(String::new, |why| format!(", since {why}"))
+            ),
             (1, _) if asked > 1 && settings.run.device != Device::Oracle => {
                 "1 worker, since no way to spread packets suits tables that workers cannot share: results as of a loop over packets".into()
             }
@@ -347,7 +418,14 @@ impl fmt::Display for Plan {
         };
         write!(f, "workers   {spread}")?;
         if self.moves() {
-            write!(f, "; on the GPU {} to feed it, results as of a loop over packets", self.feeders())?;
+            match self.spread_here() {
+                Some(_) => write!(f, "; all of them feed the GPU")?,
+                None => write!(
+                    f,
+                    "; on the GPU {} to feed it, results as of a loop over packets",
+                    self.feeders()
+                )?,
+            }
         }
         Ok(())
     }

@@ -469,7 +469,10 @@ fn vlans_are_listed_and_named() {
     let chain = "[[chain]]\nnf = \"meter\"\nvlan_in_key = true\noutput = \"records\"\n";
     let packets = "1.0 vlan 12 udp 10.0.0.1:5000 > 10.0.0.2:53\n1.1 vlan 13 udp 10.0.0.1:5000 > 10.0.0.2:53\n\
                    1.2 udp 10.0.0.1:5000 > 10.0.0.2:53\n1.3 vlan 12 udp 10.0.0.2:53 > 10.0.0.1:5000";
-    for way in WAYS {
+    // Each worker that feeds a device has some of the flows.
+    let behind = format!("[[chain]]\nnf = \"acl\"\nrules = \"rules\"\ndefault = \"permit\"\n{chain}");
+    let ways = WAYS.map(|way| (chain, way)).into_iter().chain([(&*behind, "--workers 3 --device host")]);
+    for (chain, way) in ways {
         let mut fed = Fed::start(chain, way);
         fed.send(&packets::pcap(packets)[24..]);
         fed.counters_at(4);

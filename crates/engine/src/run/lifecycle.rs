@@ -295,7 +295,12 @@ impl<'p, 'a> Lifecycle<'p, 'a> {
         let is_at = self.until().is_some_and(|at| at <= packets);
         if let Some((loaded, is_asked)) = self.loaded(is_at) {
             let may_follow = |(plan, changed): (Box<Plan>, _)| {
-                plan.may_follow(self.first, self.is_on_device).map(|()| (plan, changed))
+                plan.may_follow(self.first, self.is_on_device)?;
+                // Without a device packets are spread by what such functions need.
+                if self.is_on_device {
+                    plan.may_take_over(self.plan())?;
+                }
+                Ok((plan, changed))
             };
             return match loaded.and_then(may_follow) {
                 Ok((plan, None)) => Due::Reload(plan, is_asked),
@@ -567,6 +572,7 @@ impl Plan {
             && (self.workers(), self.spread()) == (other.workers(), other.spread())
             && (self.offloaded(), self.searched(), self.stateful())
                 == (other.offloaded(), other.searched(), other.stateful())
+            && self.feeders() == other.feeders()
     }
 
     /// Whether a run that began with `first`, with functions on a device or not, can go on with this.

@@ -2,6 +2,7 @@
 //!
 //! - `workers`: one worker or several; any of them does what is to be done next.
 //! - `device`: one worker or several that feed a device.
+//! - `pipelines`: the functions of several workers, between two batches.
 //! - `oracle`: packet by packet through the slow forms.
 //! - [`LifecycleOptions`]: what happens to a run between two batches.
 //! - `loader`: what it goes on with, made on a thread of its own.
@@ -18,6 +19,7 @@ mod loader;
 mod logs;
 mod matches;
 mod oracle;
+mod pipelines;
 mod reader;
 mod rules;
 mod slot;
@@ -710,18 +712,6 @@ impl Outlet<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Writes all that a worker still holds, unless its state `is_kept`.
-    fn drain(&mut self, pipeline: &mut Pipeline, is_kept: bool) -> Result<(), Error> {
-        self.outputs.linger();
-        loop {
-            let more = !is_kept && pipeline.drain();
-            self.write_pending(pipeline)?;
-            if !more {
-                return Ok(());
-            }
-        }
     }
 
     /// Writes and exports the records that a worker has.

@@ -9,17 +9,17 @@
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetloom_io::capture::Resolution;
 use packetloom_nf::Report;
-use packetloom_nf::flows::Counts;
 
 use super::lifecycle::{ChainSwap, Lifecycle, Runner};
 use super::listing::{Scan, Scanned};
+use super::pipelines::{self, each_of, lock};
 use super::reader::{Partition, Read, Reader, Scheme};
 use super::slot::{Slot, Stage};
 use super::statistics::{Pause, TurnClock, WorkerTime};
@@ -28,7 +28,6 @@ use crate::bell::Bell;
 use crate::outcome::TopFlows;
 use crate::pipeline::work::{Records, Work};
 use crate::pipeline::{Before, Expiry, Pipeline, Shared, WorkerReport};
-use crate::state::{Held, Saved};
 use crate::{Chain, Error, Plan, State};
 
 /// Batches on their way for each worker, and beside: enough that none waits while another is slow.
@@ -64,6 +63,8 @@ struct Run<'r, 'i> {
     /// What workers do with their time.
     times: Arc<[WorkerTime]>,
     workers: usize,
+    /// What packets are partitioned with.
+    seed: u64,
     /// Whether somebody may be waiting for verdicts.
     live: bool,
     /// Whether packets come by interfaces, and whether workers stay awake while none does.
@@ -104,6 +105,8 @@ struct Desk<'d, 'p, 'a, 'o, 's> {
 pub(super) struct Handover {
     pub(super) pipelines: Vec<Pipeline>,
     pub(super) state: State,
+    /// What flows are spread with among workers, all the run long: what functions keep beside their entries stays where it is.
+    pub(super) seed: u64,
     /// Since when packets wait, for which nobody takes it that the run hangs.
     pub(super) since: Instant,
     pub(super) pause: Pause,
@@ -144,7 +147,8 @@ pub(super) fn run(
 ) -> Result<WorkerReport, Error> {
     let state = lifecycle.restored().unwrap_or_default();
     let pause = intake.statistics.pause();
-    let begin = Handover { pipelines: Vec::new(), state, since: Instant::now(), pause };
+    let seed = RandomState::new().hash_one(0u64);
+    let begin = Handover { pipelines: Vec::new(), state, seed, since: Instant::now(), pause };
     match run_until(lifecycle, intake, outlet, begin, None)? {
         Left::Nothing(report) => Ok(report),
         Left::Flows(..) => unreachable!("nobody goes on"),
@@ -175,7 +179,7 @@ pub(super) fn run_until(
         Mutex::new(before)
     });
     let pipelines = pipelines.collect();
-    let scheme = scheme(plan, RandomState::new().hash_one(0u64));
+    let scheme = scheme(plan, begin.seed);
     let (live, spins) = (intake.source.is_live(), intake.spins);
     let by_interfaces = intake.source.now().is_some();
     intake.leaves_paging = workers > 1;
@@ -194,6 +198,7 @@ pub(super) fn run_until(
         bell: Bell::default(),
         times: outlet.statistics.begin_workers(workers),
         workers,
+        seed: begin.seed,
         live,
         by_interfaces,
         spins,
@@ -237,7 +242,8 @@ pub(super) fn run_until(
     let state = if next.is_some() { State::default() } else { all.save(lifecycle.chain())? };
     let pipelines =
         run.pipelines.into_iter().map(|pipeline| pipeline.into_inner().map_err(|_| Error::Worker));
-    Ok(Left::Flows(Handover { pipelines: pipelines.collect::<Result<_, _>>()?, state, since, pause }, next))
+    let pipelines = pipelines.collect::<Result<_, _>>()?;
+    Ok(Left::Flows(Handover { pipelines, state, seed: begin.seed, since, pause }, next))
 }
 
 /// How a plan's batches are judged.
@@ -250,22 +256,6 @@ fn scheme(plan: &Plan, seed: u64) -> Scheme {
         partition: (keeps_state && workers > 1).then_some(partition),
         is_bounded: plan.shared().next().is_some(),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
-    mutex.lock().map_err(|_| Error::Worker)
-}
-
-/// Does something with each worker's, in a thread for each.
-fn each_of<I: Send, T: Send>(
-    all: impl Iterator<Item = I>,
-    work: impl Fn(I) -> Result<T, Error> + Sync,
-) -> Result<Vec<T>, Error> {
-    thread::scope(|scope| {
-        let work = &work;
-        let all: Vec<_> = all.map(|one| scope.spawn(move || work(one))).collect();
-        all.into_iter().map(|one| one.join().map_err(|_| Error::Worker)?).collect()
-    })
 }
 
 impl Run<'_, '_> {
@@ -530,25 +520,7 @@ impl Run<'_, '_> {
     /// Gives each worker the flows whose packets it gets.
     fn restore(&self, shared: &Shared, state: &State) -> Result<(), Error> {
         let partition = lock(&self.reader)?.scheme.partition;
-        let restore = |(number, pipeline): (usize, &Mutex<Pipeline>)| {
-            let mut pipeline = lock(pipeline)?;
-            let Some(partition) = partition else {
-                pipeline.restore(state);
-                return Ok(());
-            };
-            let is_own = |held: &Held, key: &[u64]| {
-                // Where packets are partitioned by something else the tables are shared.
-                held.by.spread_by() == partition.by
-                    && partition.worker(partition.by.spread_saved(key, partition.seed)) == number
-            };
-            let mut share = state.share(is_own);
-            if number > 0 {
-                share.definitions.iter_mut().for_each(|held| held.counts = Counts::default());
-            }
-            pipeline.restore(&share);
-            Ok(())
-        };
-        each_of(self.pipelines.iter().enumerate().take(self.workers), restore)?;
+        pipelines::restore(&self.pipelines[..self.workers], partition, state)?;
         shared.restore(state)
     }
 }
@@ -624,12 +596,7 @@ struct All<'a, 'r, 'i> {
 
 impl Runner for All<'_, '_, '_> {
     fn save(&mut self, chain: &Chain) -> Result<State, Error> {
-        let definitions = &chain.layout.definitions;
-        let mut held: Vec<_> = definitions.iter().map(|_| Saved::default()).collect();
-        let save = |pipeline: &Mutex<Pipeline>| Ok(lock(pipeline)?.save(chain).collect::<Vec<_>>());
-        for saved in each_of(self.run.pipelines.iter(), save)? {
-            held.iter_mut().zip(saved).for_each(|(held, own)| held.add(own));
-        }
+        let held = pipelines::save(&self.run.pipelines, chain)?;
         let mut state = State::of(&chain.functions, &chain.layout, held);
         self.shared.save(&mut state)?;
         Ok(state)
@@ -653,22 +620,15 @@ impl Runner for All<'_, '_, '_> {
     fn remove(&mut self, _chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error> {
         let mut removed = 0;
         self.shared.remove(scan.part, |entry| scan.is_meant(entry, &mut removed))?;
-        for pipeline in &self.run.pipelines {
-            removed += outlet.remove(&mut *lock(pipeline)?, scan)?;
-        }
-        Ok(removed)
+        Ok(removed + pipelines::remove(&self.run.pipelines, scan, outlet)?)
     }
 
     fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
-        let mut more = false;
-        for pipeline in &self.run.pipelines {
-            more |= lock(pipeline)?.drain_some(ending);
-        }
-        Ok(more)
+        pipelines::drain(&self.run.pipelines, ending)
     }
 
     fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        self.run.pipelines.iter().try_for_each(|pipeline| outlet.write_pending(&mut *lock(pipeline)?))
+        pipelines::write_records(&self.run.pipelines, outlet)
     }
 
     fn reports(
@@ -676,18 +636,7 @@ impl Runner for All<'_, '_, '_> {
         chain: &Chain,
         leaving: &[usize],
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
-        let mut total: Option<(Vec<Box<dyn Report>>, TopFlows)> = None;
-        for pipeline in &self.run.pipelines {
-            let (others, other_flows) = lock(pipeline)?.reports(leaving.iter().copied());
-            match &mut total {
-                None => total = Some((others, other_flows)),
-                Some((reports, top_flows)) => {
-                    reports.iter_mut().zip(&others).for_each(|(report, other)| report.merge(&**other));
-                    top_flows.merge(&other_flows);
-                }
-            }
-        }
-        let (mut reports, top_flows) = total.ok_or(Error::Worker)?;
+        let (mut reports, top_flows) = pipelines::reports(&self.run.pipelines, leaving)?;
         for (&function, report) in leaving.iter().zip(&mut reports) {
             self.shared.add_held(chain, function, &mut **report)?;
         }
@@ -702,11 +651,7 @@ impl Runner for All<'_, '_, '_> {
     }
 
     fn change(&mut self, plan: &Plan, function: usize) -> Result<(), Error> {
-        let mut pipelines = self.run.pipelines.iter();
-        pipelines.try_for_each(|pipeline| {
-            lock(pipeline)?.change(plan.chain(), function);
-            Ok(())
-        })
+        pipelines::change(&self.run.pipelines, plan.chain(), function)
     }
 
     fn has_left(&self) -> bool {
@@ -724,11 +669,7 @@ impl Runner for All<'_, '_, '_> {
         {
             let mut reader = lock(&self.run.reader)?;
             // Functions with tables of their own that go on find their flows where they were.
-            let seed = match reader.scheme.partition {
-                Some(Partition { seed, .. }) => seed,
-                None => RandomState::new().hash_one(0u64),
-            };
-            reader.scheme = scheme(plan, seed);
+            reader.scheme = scheme(plan, self.run.seed);
         }
         for (number, pipeline) in self.run.pipelines.iter().enumerate() {
             lock(pipeline)?.succeed(Pipeline::new(plan.chain(), self.shared, number), &before);

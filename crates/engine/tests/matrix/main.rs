@@ -5,6 +5,7 @@
 
 mod auto;
 mod several;
+mod shares;
 mod strings;
 #[path = "../support/mod.rs"]
 mod support;
@@ -60,11 +61,13 @@ fn kinds() -> [(String, String); 4] {
     ]
 }
 
-/// The same, and those that a device has the whole of, for which several workers do what is to be done here; with how many there are.
+/// The same, and those for which several workers do what is to be done here; with how many there are: those that a device has the whole of, and those
+/// with a meter behind what keeps no state.
 fn all_kinds() -> Vec<(String, String, usize)> {
     let without_meter = |chain: &str| chain.strip_suffix(CORES_METER).unwrap_or(chain).to_owned();
     let wholes = kinds().map(|(chain, next)| (without_meter(&chain), without_meter(&next), WORKERS));
-    kinds().map(|(chain, next)| (chain, next, 1)).into_iter().chain(wholes).collect()
+    let [acls, _, _, search] = kinds().map(|(chain, next)| (chain, next, WORKERS));
+    kinds().map(|(chain, next)| (chain, next, 1)).into_iter().chain(wholes).chain([acls, search]).collect()
 }
 
 /// Numbers below another one that look like chance.

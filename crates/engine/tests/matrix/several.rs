@@ -5,8 +5,8 @@ use super::*;
 const COUNTER: &str = "[[chain]]\nnf = \"counter\"\n";
 const SMALL: &str = "[flows.5-tuple]\nby = \"5-tuple\"\nmax_flows = 8000\n";
 
-/// ACLs alone, functions with state, both, and a search; on devices as a whole for several workers, and with a meter on cores behind them; and with a meter
-/// on devices. Next to each what it becomes in a reload.
+/// ACLs alone, functions with state, both, and a search; on devices as a whole for several workers, and with a meter on cores behind them, for several, too,
+/// where devices keep no state; and with a meter on devices. Next to each what it becomes in a reload.
 pub(super) fn kinds() -> Vec<(String, String, usize)> {
     let kinds = [
         (format!("{ACL}{LOGGING}"), format!("{UNCOUNTED}{LOGGING}{ACL}")),
@@ -18,6 +18,7 @@ pub(super) fn kinds() -> Vec<(String, String, usize)> {
         (format!("{chain}{CORES_METER}"), format!("{next}{CORES_METER}"), 1)
     };
     let mut all: Vec<_> = kinds.iter().map(with_meter).collect();
+    all.extend([0, 3].map(|kind| (all[kind].0.clone(), all[kind].1.clone(), WORKERS)));
     all.extend(kinds.into_iter().map(|(chain, next)| (chain, next, WORKERS)));
     all.push((format!("{SMALL}{COUNTER}{METER}"), format!("{SMALL}{METER}{COUNTER}"), WORKERS));
     all

@@ -1,16 +1,16 @@
 //! The first functions of a chain on a device, or on several, the others here, and all of them here whenever the device cannot.
 //!
 //! Batches leave in order of arrival, whoever judges them. As many as the [`Accelerator`] takes are on their way to the device while the next
-//! one is read; on a live source there is one at a time. Where there are several workers, and nothing here keeps state for flows, a batch is in
-//! pieces: each thread of a [`Crew`] does what is to be done here for a piece of it, while another one reads the next batch. Where the device fails, those that were with it are judged here, so each packet is
+//! one is read; on a live source there is one at a time. Where several workers feed the device a batch is in pieces: each thread of a [`Crew`] does what is
+//! to be done here for a piece of it, while another one reads the next batch; what functions with state judge is in shares by flow. Where the device fails, those that were with it are judged here, so each packet is
 //! judged once. State that it keeps for flows is copied here from time to time, and is gone on with from the last copy; what it lacks is what
 //! packets changed since. The device is tried again after a while, and begins with the state as it is here then.
 //!
 //! Several devices share the packets. Where they keep no state each batch goes to one of them. Otherwise a batch is split by a hash of the flows, and
 //! each device has the flows of its packets; the flows of one that fails are here until it is back, and the others go on.
 //!
-//! With `auto`, functions with state, and those for which fewer threads would feed the device than there are workers, are run by all cores as without a
-//! device, or by the device, whichever is better: flows move between two batches.
+//! With `auto`, a chain with functions with state is run by all cores as without a device, or with the device, whichever is better, if there are several
+//! workers or the device has such functions: flows move between two batches.
 //!
 //! State is saved, and handed on to another chain, with no batch away. What a device does not take of that chain, or has not taken yet, is
 //! done here.
@@ -20,6 +20,7 @@
 mod ends;
 mod moves;
 mod pieces;
+mod shares;
 mod unit;
 
 use std::collections::VecDeque;
@@ -38,12 +39,13 @@ use packetloom_packet::batch::{Policy, empty_arena};
 
 use self::moves::Moves;
 use self::pieces::Pieces;
+use self::shares::stages;
 use self::unit::{Unit, Units};
 use super::lifecycle::{self, ChainSwap, Lifecycle};
 use super::listing::Scan;
 use super::reader::Partition;
 use super::statistics::TurnClock;
-use super::{Intake, Outlet};
+use super::{Intake, Outlet, pipelines};
 use crate::chain::{self, Run};
 use crate::crew::Crew;
 use crate::offload::pace::{BatchSizer, Router};
@@ -66,7 +68,7 @@ pub(super) fn run(
     runner.moves.every = lifecycle.move_every();
     runner.moves.has_restored = restored.is_some();
     if let Some((_, error)) =
-        runner.begin(lifecycle.plan(), restored.unwrap_or_default(), !runner.is_auto).pop()
+        runner.begin(lifecycle.plan(), restored.unwrap_or_default(), !runner.is_auto)?.pop()
     {
         return Err(error.into());
     }
@@ -91,11 +93,6 @@ pub(super) fn run(
 fn room<'d>(plan: &Plan, devices: impl Iterator<Item = &'d Device>) -> usize {
     let of_functions = || devices.map(stateful::room).min();
     if plan.is_stateless_there() { plan.room() } else { of_functions().unwrap_or_else(|| plan.room()) }
-}
-
-/// What the threads of a crew judge a plan's batches by.
-fn stages(plan: &Plan, crew: &Crew, room: usize) -> Vec<Mutex<Pipeline>> {
-    (0..crew.members()).map(|_| Mutex::new(Pipeline::alone(plan.chain(), room))).collect()
 }
 
 /// How long a copy of a device's state is waited for that was begun before the device failed.
@@ -124,8 +121,12 @@ struct Runner {
     used: usize,
     /// The one that got a batch last.
     turn: usize,
-    /// By what flows are spread among devices, where several have state.
+    /// What flows are spread with, one that senders cannot know.
+    seed: u64,
+    /// By what they are spread among devices, where several have state.
     partition: Option<Partition>,
+    /// By what they are spread among the threads here, where each judges its share of the flows of functions behind the devices'.
+    spread: Option<Partition>,
     /// Whether batches are also judged here where that is better, from the beginning on.
     is_auto: bool,
     live: bool,
@@ -144,7 +145,7 @@ struct Runner {
     takes_flows: bool,
     /// Packets of the run before which rules change.
     changes: Vec<u64>,
-    /// What each thread of the crew judges by, or takes note of what the device found: all but the first keep no state.
+    /// What each thread of the crew judges by, or takes note of what the device found; all but the first keep no state, unless each has its share.
     stages: Vec<Mutex<Pipeline>>,
     crew: Arc<Crew>,
     /// That of the capture that frames go to which pass.
@@ -175,7 +176,9 @@ impl Runner {
             units: devices.into_iter().map(|device| Unit::new(device, limit)).collect(),
             used: 1,
             turn: 0,
+            seed: RandomState::new().hash_one(0u64),
             partition: None,
+            spread: None,
             is_auto: run.device == chain::Device::Auto,
             live: intake.source.is_live(),
             goes_on: intake.source.now().is_some(),
@@ -217,20 +220,26 @@ impl Runner {
 
     /// Begins with a chain and its state: what is the devices' goes there as soon as that is loaded, which is waited for or not. The devices that
     /// could not be loaded, and why.
-    fn begin(&mut self, plan: &Plan, mut state: State, waits: bool) -> Vec<(usize, offload::Error)> {
+    fn begin(
+        &mut self,
+        plan: &Plan,
+        mut state: State,
+        waits: bool,
+    ) -> Result<Vec<(usize, offload::Error)>, Error> {
         self.set_plan(plan);
         self.choice = Router::default();
         self.moves.router.forget();
         self.used = if plan.suits_several() { self.units.len() } else { 1 };
-        let seed = self.partition.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed);
-        let spread = plan.device_spread().filter(|_| self.used > 1);
-        self.partition = spread.map(|by| Partition { by, seed, workers: self.used });
+        let (seed, used, workers) = (self.seed, self.used, self.crew.members());
+        let spread = plan.device_spread().filter(|_| used > 1);
+        self.partition = spread.map(|by| Partition { by, seed, workers: used });
+        self.spread = plan.spread_of_flows().map(|by| Partition { by, seed, workers });
         let failed = self.load(waits);
         for number in (0..self.used).filter(|number| failed.iter().all(|(failed, _)| failed != number)) {
             self.go_there(number, &mut state);
         }
-        self.main().restore(&state);
-        failed
+        self.restore(&state)?;
+        Ok(failed)
     }
 
     /// Takes note of the chain that is run.
@@ -323,7 +332,7 @@ impl Runner {
             let has_flows = self.plan.stateful() > 0;
             intake.rules_until = self.next_change(intake.received).filter(|_| has_flows);
             // Cores like small batches better: for each of the threads that judge them there.
-            let here = self.batch * if self.plan.is_stateless_there() { self.plan.feeders() } else { 1 };
+            let here = self.batch * if self.plan.stateful() == 0 { self.plan.feeders() } else { 1 };
             let size = if is_for_device { self.pace.size() } else { here.min(self.room) };
             let reads_together = !self.live && self.has_pieces();
             let policy = self.parses_before.then_some(self.policy);
@@ -393,9 +402,11 @@ impl Runner {
 
     /// Room for another batch.
     fn pieces(&self) -> Pieces {
-        // More than there are threads, of which some are behind.
-        let count = if self.has_pieces() { 2 * self.crew.members() } else { 1 };
-        Pieces::new(count, self.room, if self.partition.is_some() { self.used } else { 1 })
+        // More than there are threads, of which some are behind; but shares of them are not to be too small.
+        let each = if self.spread.is_some() { 1 } else { 2 };
+        let count = if self.has_pieces() { each * self.crew.members() } else { 1 };
+        let spread = self.partition.or(self.spread);
+        Pieces::new(count, self.room, spread.map_or(1, |spread| spread.workers))
     }
 
     /// Sends a batch that was read, with which so many packets of the run were; and has what comes back go on, which is the oldest batch
@@ -641,8 +652,12 @@ impl Runner {
         let functions = self.functions;
         self.shares.here += pieces.iter().map(|work| work.batch.len() as u64).sum::<u64>();
         let at_once = self.plan.is_stateless_there() && self.has_pieces();
+        // Shares are taken of what comes of it.
+        let has_shares = self.spread.is_some();
         self.each_piece(at_once, pieces, |stages, work| {
-            stages.extract_keys(&work.batch);
+            if !has_shares {
+                stages.extract_keys(&work.batch);
+            }
             stages.process(0..functions, &mut work.batch, None)?;
             // Functions behind them have other tables. The next share, or what takes these tables to a device, may come before those.
             stages.leave();
@@ -690,9 +705,25 @@ impl Runner {
 
     /// The functions that are not the device's, and all that comes after.
     fn deliver(&mut self, mut pieces: Pieces, outlet: &mut Outlet<'_>) -> Result<(), Error> {
+        match self.spread {
+            Some(spread) => self.judge_shares(&mut pieces, spread)?,
+            None => self.judge_rest(&mut pieces)?,
+        }
+        let resolution = self.resolution;
+        pieces.each(&self.crew, |work| work.finish(resolution));
+        for work in pieces.used() {
+            outlet.take(work)?;
+            work.expiry = None;
+            work.batch.reset(empty_arena());
+        }
+        self.spare.push(pieces);
+        Ok(())
+    }
+
+    /// Has the functions that are not the device's judge a batch: by all threads, where they keep no state.
+    fn judge_rest(&mut self, pieces: &mut Pieces) -> Result<(), Error> {
         let (mut functions, all) = (self.functions, self.plan.chain().functions.len());
         if self.has_pieces() && functions < all {
-            // They keep no state.
             self.each_piece(true, pieces.used(), |stages, work| {
                 stages.process(functions..all, &mut work.batch, None)
             })?;
@@ -705,14 +736,6 @@ impl Runner {
             }
             work.take(self.main());
         }
-        let resolution = self.resolution;
-        pieces.each(&self.crew, |work| work.finish(resolution));
-        for work in pieces.used() {
-            outlet.take(work)?;
-            work.expiry = None;
-            work.batch.reset(empty_arena());
-        }
-        self.spare.push(pieces);
         Ok(())
     }
 
@@ -841,7 +864,7 @@ impl Runner {
     }
 
     fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
-        outlet.drain(self.main(), state.is_some())?;
+        self.drain_all(outlet, state.is_some())?;
         let Self { units, used, stages, crew, .. } = &mut self;
         let copies = units[..*used].iter_mut().filter_map(Unit::copy).map(|(copy, _)| copy);
         ends::end(&copies.collect::<Vec<_>>(), stages, crew, outlet)?;
@@ -864,7 +887,7 @@ impl Runner {
 impl lifecycle::Runner for Runner {
     fn save(&mut self, chain: &Chain) -> Result<State, Error> {
         self.read();
-        let mut held: Vec<_> = self.main().save(chain).collect();
+        let mut held = pipelines::save(self.keepers(), chain)?;
         for (copy, _) in self.units[..self.used].iter_mut().filter_map(Unit::copy) {
             for (held, (entries, counts)) in held.iter_mut().zip(copy.saved()) {
                 held.add(Saved { entries, counts, ..Saved::default() });
@@ -877,17 +900,17 @@ impl lifecycle::Runner for Runner {
     fn remove(&mut self, _chain: &Chain, scan: &Scan<'_>, outlet: &mut Outlet<'_>) -> Result<u64, Error> {
         self.read();
         (0..self.used).for_each(|unit| self.come_back(unit));
-        outlet.remove(self.main(), scan)
+        pipelines::remove(self.keepers(), scan, outlet)
     }
 
     /// After [`lifecycle::Runner::save`], with no batch in between.
     fn drain(&mut self, ending: &[usize]) -> Result<bool, Error> {
         (0..self.used).for_each(|unit| self.come_back(unit));
-        Ok(self.main().drain_some(ending))
+        pipelines::drain(self.keepers(), ending)
     }
 
     fn write_records(&mut self, outlet: &mut Outlet<'_>) -> Result<(), Error> {
-        outlet.write_pending(self.main())
+        pipelines::write_records(&self.stages, outlet)
     }
 
     /// After [`lifecycle::Runner::save`], with no batch in between.
@@ -897,14 +920,7 @@ impl lifecycle::Runner for Runner {
         leaving: &[usize],
     ) -> Result<(Vec<Box<dyn Report>>, TopFlows), Error> {
         (0..self.used).for_each(|unit| self.come_back(unit));
-        let (mut reports, mut top_flows) = self.main().reports(leaving.iter().copied());
-        for stages in &mut self.stages[1..] {
-            let stages = stages.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let (others, flows) = stages.reports(leaving.iter().copied());
-            reports.iter_mut().zip(&others).for_each(|(report, other)| report.merge(&**other));
-            top_flows.merge(&flows);
-        }
-        Ok((reports, top_flows))
+        pipelines::reports(&self.stages, leaving)
     }
 
     fn counted(&mut self, chain: &Chain) -> Result<WorkerReport, Error> {
@@ -927,9 +943,7 @@ impl lifecycle::Runner for Runner {
             self.read();
             (0..self.used).for_each(|unit| self.come_back(unit));
         }
-        for stages in &mut self.stages {
-            stages.get_mut().unwrap_or_else(PoisonError::into_inner).change(plan.chain(), function);
-        }
+        pipelines::change(&self.stages, plan.chain(), function)?;
         self.set_plan(plan);
         if is_there {
             for (unit, error) in self.load(!self.goes_on) {
@@ -954,7 +968,7 @@ impl lifecycle::Runner for Runner {
         }
         // Where packets come meanwhile, they are judged here until the device has taken the chain.
         let waits = !self.goes_on && !plan.moves();
-        for (unit, error) in self.begin(plan, state, waits) {
+        for (unit, error) in self.begin(plan, state, waits)? {
             self.fail(unit, &error);
         }
         Ok(())

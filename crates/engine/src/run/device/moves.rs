@@ -5,7 +5,8 @@ use std::mem;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Runner, stages};
+use super::Runner;
+use super::shares::stages;
 use crate::offload::pace::StateRouter;
 use crate::pipeline::{Before, WorkerReport};
 use crate::run::lifecycle::{self, Lifecycle};
@@ -149,7 +150,7 @@ impl Runner {
                     // Rules have changed since it was decided: what is loaded has others.
                     self.take_rules(lifecycle);
                 }
-                self.go_on_there(handover, intake);
+                self.go_on_there(handover, intake)?;
             }
         }
         Ok(None)
@@ -179,12 +180,12 @@ impl Runner {
         }
         let pipelines = mem::take(&mut self.stages).into_iter();
         let pipelines = pipelines.map(|stages| stages.into_inner().unwrap_or_else(PoisonError::into_inner));
-        Ok(Handover { pipelines: pipelines.collect(), state, since, pause })
+        Ok(Handover { pipelines: pipelines.collect(), state, seed: self.seed, since, pause })
     }
 
     /// Has devices go on with flows that are handed over, as far as they are ready.
-    fn go_on_there(&mut self, handover: Handover, intake: &Intake<'_>) {
-        let Handover { pipelines, mut state, since, pause: _pause } = handover;
+    fn go_on_there(&mut self, handover: Handover, intake: &Intake<'_>) -> Result<(), Error> {
+        let Handover { pipelines, mut state, since, pause: _pause, .. } = handover;
         let same: Vec<_> = (0..self.plan.chain().functions.len()).map(Before::Same).collect();
         let next = stages(&self.plan, &self.crew, self.room).into_iter();
         let pipelines = pipelines.into_iter().zip(next).map(|(mut before, next)| {
@@ -193,13 +194,14 @@ impl Runner {
         });
         self.stages = pipelines.collect();
         (0..self.used).for_each(|unit| self.go_there(unit, &mut state));
-        self.main().restore(&state);
+        self.restore(&state)?;
         self.moves.last = intake.received;
         let is_there = self.units().any(|unit| unit.is_there);
         match is_there {
             true => self.moved(true, since, intake),
             false => self.moves.router.forced(),
         }
+        Ok(())
     }
 
     /// State has moved, for which packets waited since then.

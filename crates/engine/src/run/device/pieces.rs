@@ -28,18 +28,18 @@ pub(super) struct Pieces {
     pub(super) is_parsed: bool,
     /// Whether they are about as many as were asked for, since there are more.
     pub(super) is_about: bool,
-    /// Where flows are spread among several devices, for each of them its packets of each piece; and whether the batch was split so.
+    /// Where flows are spread among several devices, or threads here, for each of them its packets of each piece; and whether the batch is split so.
     shares: Vec<Vec<Work>>,
     pub(super) is_split: bool,
 }
 
 impl Pieces {
-    /// Room for a batch in so many pieces at most, and for the shares of so many devices.
-    pub(super) fn new(count: usize, room: usize, devices: usize) -> Self {
-        let devices = if devices > 1 { devices } else { 0 };
-        let works = |room: usize| (0..count).map(move |_| Work::new(room / count, devices)).collect();
+    /// Room for a batch in so many pieces at most, and for so many shares of it.
+    pub(super) fn new(count: usize, room: usize, shares: usize) -> Self {
+        let shares = if shares > 1 { shares } else { 0 };
+        let works = |room, shares| (0..count).map(move |_| Work::new(room, shares)).collect();
         Self {
-            works: works(room),
+            works: works(room / count, shares),
             used: 0,
             packets: 0,
             asked: 0,
@@ -47,7 +47,7 @@ impl Pieces {
             is_parsed: false,
             is_about: false,
             // Their memory grows with what they get.
-            shares: (0..devices).map(|_| works(0)).collect(),
+            shares: (0..shares).map(|_| works(0, 0)).collect(),
             is_split: false,
         }
     }
@@ -59,6 +59,11 @@ impl Pieces {
     /// A device's packets of each piece, of a batch that was split.
     pub(super) fn share(&mut self, device: usize) -> &mut [Work] {
         &mut self.shares[device][..self.used]
+    }
+
+    /// The same of each device, or of each thread.
+    pub(super) fn shares(&mut self) -> impl Iterator<Item = &mut [Work]> {
+        self.shares.iter_mut().map(|share| &mut share[..self.used])
     }
 
     /// Reads up to so many packets; the first piece of them by `first`. Pages of a mapped capture that are needed soon are brought in `later`.
@@ -136,12 +141,13 @@ impl Pieces {
         crew.each(self.used().iter_mut().collect(), work);
     }
 
-    /// Splits a parsed batch among devices.
+    /// Splits a parsed batch among devices, or threads.
     pub(super) fn split(&mut self, partition: Partition, crew: &Crew) {
         crew.each(self.with_shares(), |(whole, shares)| {
             partition.split(&whole.batch, &mut whole.indices);
             for (share, indices) in shares.into_iter().zip(&whole.indices) {
                 share.batch.gather(&whole.batch, indices);
+                share.expiry = whole.expiry;
             }
         });
         self.is_split = true;
