@@ -179,6 +179,9 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     }
     if let Some(shares) = &outcome.shares {
         let mut rows = vec![("judged by it".to_owned(), shares.device.to_string())];
+        if shares.is_late {
+            rows.push(("opened".to_owned(), "not before the end".to_owned()));
+        }
         if shares.devices.len() > 1 {
             rows = shares
                 .devices

@@ -9,8 +9,9 @@ mod strings;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
 use packetloom_device::faults::{Call, Chances, Faults};

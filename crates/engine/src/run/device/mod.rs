@@ -10,7 +10,8 @@
 //! each device has the flows of its packets; the flows of one that fails are here until it is back, and the others go on.
 //!
 //! With `auto`, functions with state, and those for which fewer threads would feed the device than there are workers, are run by all cores as without a
-//! device, or by the device, whichever is better: flows move between two batches.
+//! device, or by the device, whichever is better: flows move between two batches. Where the device is still to be opened, all functions are run so until
+//! it is there.
 //!
 //! State is saved, and handed on to another chain, with no batch away. What a device does not take of that chain, or has not taken yet, is
 //! done here.
@@ -46,23 +47,32 @@ use super::statistics::TurnClock;
 use super::{Intake, Outlet};
 use crate::chain::{self, Run};
 use crate::crew::Crew;
+use crate::offload::opening::Opening;
 use crate::offload::pace::{BatchSizer, Router};
-use crate::offload::{self, stateful};
+use crate::offload::{self, Unfinished, stateful};
 use crate::outcome::{Shares, TopFlows};
 use crate::pipeline::work::Work;
 use crate::pipeline::{Expiry, Pipeline, WorkerReport};
 use crate::state::{Held, Saved};
 use crate::{Chain, Error, Plan, State};
 
-/// Runs a chain on devices, of which there is one at least.
+/// What a run on devices came to.
+pub(super) struct Ran {
+    pub(super) report: WorkerReport,
+    /// Who judged how many packets; none where there was no device.
+    pub(super) shares: Option<Shares>,
+    pub(super) unfinished: Unfinished,
+}
+
+/// Runs a chain on devices, of which there is one at least; or on cores, until one is opened.
 pub(super) fn run(
     lifecycle: &mut Lifecycle<'_, '_>,
-    devices: Vec<Device>,
+    (devices, opening): (Vec<Device>, Option<Opening>),
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
-) -> Result<(WorkerReport, Shares), Error> {
+) -> Result<Ran, Error> {
     let restored = lifecycle.restored();
-    let mut runner = Runner::new(lifecycle.plan(), devices, intake, outlet)?;
+    let mut runner = Runner::new(lifecycle.plan(), (devices, opening), intake, outlet)?;
     runner.moves.every = lifecycle.move_every();
     runner.moves.has_restored = restored.is_some();
     if let Some((_, error)) =
@@ -75,7 +85,7 @@ pub(super) fn run(
             && let Some(report) = runner.judge_on_cores(lifecycle, intake, outlet)?
         {
             runner.tell(lifecycle);
-            return Ok((report, runner.shares()));
+            return Ok(runner.left(report));
         }
         let judged = runner.judge_all(lifecycle, intake, outlet);
         runner.tell(lifecycle);
@@ -120,6 +130,12 @@ struct Runner {
     /// What is run.
     plan: Plan,
     units: Vec<Unit>,
+    /// How long a batch may be away.
+    limit: Option<Duration>,
+    /// With none of them, until one is opened.
+    opening: Option<Opening>,
+    /// Whether no device was ready so far that was opened in this way.
+    is_awaited: bool,
     /// How many of these are used, from the first on.
     used: usize,
     /// The one that got a batch last.
@@ -160,7 +176,7 @@ struct Runner {
 impl Runner {
     fn new(
         plan: &Plan,
-        devices: Vec<Device>,
+        (devices, opening): (Vec<Device>, Option<Opening>),
         intake: &mut Intake<'_>,
         outlet: &Outlet<'_>,
     ) -> Result<Self, Error> {
@@ -173,6 +189,9 @@ impl Runner {
         intake.leaves_paging = crew.members() > 1;
         Ok(Self {
             units: devices.into_iter().map(|device| Unit::new(device, limit)).collect(),
+            limit,
+            is_awaited: opening.is_some(),
+            opening,
             used: 1,
             turn: 0,
             partition: None,
@@ -221,7 +240,7 @@ impl Runner {
         self.set_plan(plan);
         self.choice = Router::default();
         self.moves.router.forget();
-        self.used = if plan.suits_several() { self.units.len() } else { 1 };
+        self.used = if plan.suits_several() { self.units.len() } else { self.units.len().min(1) };
         let seed = self.partition.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed);
         let spread = plan.device_spread().filter(|_| self.used > 1);
         self.partition = spread.map(|by| Partition { by, seed, workers: self.used });
@@ -231,6 +250,28 @@ impl Runner {
         }
         self.main().restore(&state);
         failed
+    }
+
+    /// Takes the device that was opened, once it is, which is waited for or not, and begins to load the chain's functions onto it: while cores have all
+    /// flows.
+    fn take_opened(&mut self, waits: bool) {
+        let Some(opening) = self.opening.take_if(|opening| waits || opening.is_over()) else { return };
+        let Some(device) = opening.wait() else { return };
+        self.units.push(Unit::new(device, self.limit));
+        self.used = 1;
+        self.resize(&self.plan.clone());
+        let _ = self.load(false);
+    }
+
+    /// Goes on with batches of the size that devices have room for.
+    fn resize(&mut self, plan: &Plan) {
+        let room = room(plan, self.units.iter().map(|unit| &unit.device));
+        if room != self.room {
+            self.room = room;
+            self.pace = self.pace.with_room(room);
+        }
+        // As many pieces as suit what the device has.
+        self.spare.clear();
     }
 
     /// Takes note of the chain that is run.
@@ -840,16 +881,31 @@ impl Runner {
         }
     }
 
-    fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
+    fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<Ran, Error> {
         outlet.drain(self.main(), state.is_some())?;
         let Self { units, used, stages, crew, .. } = &mut self;
         let copies = units[..*used].iter_mut().filter_map(Unit::copy).map(|(copy, _)| copy);
         ends::end(&copies.collect::<Vec<_>>(), stages, crew, outlet)?;
-        Ok((WorkerReport { state, ..self.report() }, self.shares()))
+        let report = WorkerReport { state, ..self.report() };
+        Ok(self.left(report))
     }
 
     /// Who judged how many packets, and what became of the devices meanwhile.
-    fn shares(mut self) -> Shares {
+    fn left(mut self, report: WorkerReport) -> Ran {
+        let mut unfinished = Unfinished::default();
+        // Where devices were named, what is being loaded is waited for.
+        if self.is_auto {
+            self.units.iter_mut().for_each(|unit| unit.supervisor.leave(&mut unfinished));
+        }
+        match self.opening {
+            Some(opening) if opening.is_over() => self.shares.is_late = opening.wait().is_some(),
+            Some(opening) => {
+                self.shares.is_late = true;
+                unfinished.add_opening(opening);
+            }
+            None => {}
+        }
+        let has_devices = self.shares.is_late || !self.units.is_empty();
         for Unit { device, supervisor, judged, .. } in &self.units {
             let (loads, longest) = supervisor.loads();
             self.shares.faults += supervisor.faults();
@@ -857,7 +913,7 @@ impl Runner {
             self.shares.longest_load = self.shares.longest_load.max(longest);
             self.shares.devices.push((device.description().id.to_string(), *judged));
         }
-        self.shares
+        Ran { report, shares: has_devices.then_some(self.shares), unfinished }
     }
 }
 
@@ -941,14 +997,8 @@ impl lifecycle::Runner for Runner {
 
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
         let ChainSwap { before, state, .. } = swap;
-        let room = room(plan, self.units.iter().map(|unit| &unit.device));
-        if room != self.room {
-            self.room = room;
-            self.pace = self.pace.with_room(room);
-        }
-        // As many pieces as suit what the device has.
-        self.spare.clear();
-        for (stages, next) in self.stages.iter_mut().zip(stages(plan, &self.crew, room)) {
+        self.resize(plan);
+        for (stages, next) in self.stages.iter_mut().zip(stages(plan, &self.crew, self.room)) {
             let next = next.into_inner().unwrap_or_else(PoisonError::into_inner);
             stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &before);
         }
