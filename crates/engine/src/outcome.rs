@@ -493,6 +493,8 @@ pub struct Shares {
     pub here: u64,
     /// How often the device failed.
     pub faults: u64,
+    /// Batches that were with devices at a time, at most.
+    pub away: usize,
     /// How often rules were loaded onto it, and the longest time from when they were wanted to when they were there.
     pub loads: u64,
     /// See above.

@@ -115,6 +115,46 @@ impl Router {
     }
 }
 
+/// Batches between two that go alone where batches overlap: while others are away nobody sees when one is back.
+const ALONE: u32 = 1 << 6;
+/// Batches overlap where neither this machine nor the device takes so many times as long for one as the other.
+const UNLIKE: f64 = 4.0;
+
+/// Whether batches of a live source overlap: whether the next one is read and sent while the device judges the one before. What came until that is back
+/// would be a larger batch. So it is worth it where both sides would otherwise wait for each other for long, and not where one of them
+/// has nearly all of the work: batches would only be smaller, and wait in the device's queue or for this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overlap {
+    /// Nanoseconds of a batch that went alone: of this machine's time, and until it was back.
+    here: f64,
+    there: f64,
+    /// Batches that went alone, and those that were asked about since the last one.
+    alone: u32,
+    asked: u32,
+}
+
+impl Overlap {
+    /// Whether the batch after one of so many packets is read before that is back.
+    pub fn is_worth(&mut self, packets: usize) -> bool {
+        self.asked += 1;
+        // Few packets are all that there are.
+        packets >= LEAST
+            && self.alone >= TRIALS
+            && self.asked < ALONE
+            && self.here < self.there * UNLIKE
+            && self.there < self.here * UNLIKE
+    }
+
+    /// Takes note of a batch that went alone: time that this machine spent on it, and how long it was away.
+    pub fn went_alone(&mut self, here: Duration, there: Duration) {
+        let weight = if self.alone == 0 { 1.0 } else { WEIGHT };
+        for (mean, time) in [(&mut self.here, here), (&mut self.there, there)] {
+            *mean += (time.as_nanos() as f64 - *mean) * weight;
+        }
+        (self.alone, self.asked) = (self.alone.saturating_add(1), 0);
+    }
+}
+
 /// Nanoseconds a flow that a move there and back is taken for, at least: there may be more flows now than at the last one.
 const MOVE: u64 = 300;
 /// From one move to the next trial it takes so many times what a trial takes, with the moves there and back.
@@ -421,6 +461,38 @@ mod tests {
         assert!(cheap > 90_000, "{cheap}");
         let dear = (0..100_000).filter(|_| batch(micros(60))).count();
         assert!(dear < 200, "{dear}");
+    }
+
+    /// Batches overlap where both sides have work; from time to time one goes alone.
+    #[test]
+    fn batches_overlap_where_both_sides_have_work() {
+        for (here, there, is_worth) in
+            [(10, 10, true), (10, 35, true), (35, 10, true), (10, 45, false), (45, 10, false)]
+        {
+            let mut overlap = Overlap::default();
+            let mut alone = 0;
+            for batch in 0..10_000 {
+                if !overlap.is_worth(1_000) {
+                    overlap.went_alone(micros(here), micros(there));
+                    alone += 1;
+                }
+                assert!(batch >= TRIALS || alone == batch + 1);
+            }
+            let least = if is_worth { 10_000 / ALONE } else { 10_000 };
+            assert!(alone >= least && alone <= least + TRIALS + 1, "{here} {there}: {alone}");
+            assert!(!overlap.is_worth(LEAST - 1));
+        }
+        // What changes is seen.
+        let mut overlap = Overlap::default();
+        (0..TRIALS).for_each(|_| overlap.went_alone(micros(10), micros(10)));
+        let mut batches = 0;
+        while overlap.asked > 0 || overlap.here * UNLIKE > overlap.there {
+            if !overlap.is_worth(1_000) {
+                overlap.went_alone(micros(10), micros(100));
+            }
+            batches += 1;
+        }
+        assert!(batches < 8 * ALONE && !overlap.is_worth(1_000), "{batches}");
     }
 
     /// What a run of so many packets took, and how often state moved, by what a packet costs, by the device or not, after so many; in batches of

@@ -4,6 +4,7 @@
 #![allow(missing_docs)]
 
 mod auto;
+mod live;
 mod several;
 mod strings;
 #[path = "../support/mod.rs"]

@@ -1,7 +1,8 @@
 //! The first functions of a chain on a device, or on several, the others here, and all of them here whenever the device cannot.
 //!
 //! Batches leave in order of arrival, whoever judges them. As many as the [`Accelerator`] takes are on their way to the device while the next
-//! one is read; on a live source there is one at a time. Where there are several workers, and nothing here keeps state for flows, a batch is in
+//! one is read. On a live source that is so where it is worth it ([`Overlap`]): otherwise the next one has all packets that come until the one before is
+//! back. Where there are several workers, and nothing here keeps state for flows, a batch is in
 //! pieces: each thread of a [`Crew`] does what is to be done here for a piece of it, while another one reads the next batch. Where the device fails, those that were with it are judged here, so each packet is
 //! judged once. State that it keeps for flows is copied here from time to time, and is gone on with from the last copy; what it lacks is what
 //! packets changed since. The device is tried again after a while, and begins with the state as it is here then.
@@ -17,6 +18,7 @@
 //! done here.
 //!
 //! [`Accelerator`]: crate::offload::accelerator::Accelerator
+//! [`Overlap`]: crate::offload::pace::Overlap
 
 mod ends;
 mod moves;
@@ -35,6 +37,7 @@ use packetloom_io::capture::Resolution;
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
+use packetloom_packet::Timestamp;
 use packetloom_packet::batch::{Policy, empty_arena};
 
 use self::moves::Moves;
@@ -48,7 +51,7 @@ use super::{Intake, Outlet};
 use crate::chain::{self, Run};
 use crate::crew::Crew;
 use crate::offload::opening::Opening;
-use crate::offload::pace::{BatchSizer, Router};
+use crate::offload::pace::{BatchSizer, Overlap, Router};
 use crate::offload::{self, Unfinished, stateful};
 use crate::outcome::{Shares, TopFlows};
 use crate::pipeline::work::Work;
@@ -167,6 +170,10 @@ struct Runner {
     resolution: Option<Resolution>,
     pace: BatchSizer,
     choice: Router,
+    /// On a live source: whether batches overlap; when the last one came back; and how far time had come with it.
+    overlap: Overlap,
+    back: Instant,
+    time: Option<Timestamp>,
     moves: Moves,
     under_way: VecDeque<Away>,
     spare: Vec<Pieces>,
@@ -211,6 +218,9 @@ impl Runner {
             resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
             pace: BatchSizer::new(room, latency),
             choice: Router::default(),
+            overlap: Overlap::default(),
+            back: Instant::now(),
+            time: None,
             moves: Moves::new(intake.received),
             under_way: VecDeque::new(),
             spare: Vec::new(),
@@ -239,6 +249,7 @@ impl Runner {
     fn begin(&mut self, plan: &Plan, mut state: State, waits: bool) -> Vec<(usize, offload::Error)> {
         self.set_plan(plan);
         self.choice = Router::default();
+        self.overlap = Overlap::default();
         self.moves.router.forget();
         self.used = if plan.suits_several() { self.units.len() } else { self.units.len().min(1) };
         let seed = self.partition.map_or_else(|| RandomState::new().hash_one(0u64), |before| before.seed);
@@ -311,6 +322,14 @@ impl Runner {
         if self.units().any(Unit::waits_for_flows) {
             return 1;
         }
+        // None is away when states are looked for that are over.
+        let time = self.time;
+        if self.units().any(|unit| {
+            let there = unit.judge();
+            there.zip(time).is_some_and(|(there, now)| there.is_sweep_due(now))
+        }) {
+            return 1;
+        }
         let is_split = self.partition.is_some();
         let depths = self.units().filter_map(|unit| Some(unit.judge()?.depth()));
         let depth = if is_split { depths.min() } else { Some(depths.sum()) };
@@ -355,9 +374,10 @@ impl Runner {
             }
             outlet.tell(intake, lifecycle.notice());
             // Verdicts that are known do not wait for the next packets to be read.
-            while self.is_back() {
+            while self.is_back() || self.live && self.under_way.len() >= self.depth() {
                 self.finish_oldest(outlet)?;
             }
+            let begin = Instant::now();
             let mut pieces = self.spare.pop().unwrap_or_else(|| self.pieces());
             let is_for_device = self.is_for_device();
             // What flows met cannot be judged again by other rules, so those of a batch are the same, where devices have the flows.
@@ -377,6 +397,9 @@ impl Runner {
                 continue;
             }
             let polled = match next.take() {
+                None if self.live && !self.under_way.is_empty() => {
+                    pieces.fill(size, intake, &later, |intake, batch| intake.poll(batch))?
+                }
                 None => {
                     let is_due = |packets: u64| lifecycle.is_due(packets, begun);
                     pieces.fill(size, intake, &later, |intake, batch| intake.fill(batch, is_due))?
@@ -393,9 +416,14 @@ impl Runner {
             };
             match polled {
                 Polled::Frames => {}
+                // What comes until one is back comes together.
+                Polled::Nothing if !self.under_way.is_empty() => {
+                    self.spare.push(pieces);
+                    self.finish_oldest(outlet)?;
+                    continue;
+                }
                 Polled::Nothing => {
                     has_worked = false;
-                    // Where time goes on without packets, none is away then.
                     let first = &mut pieces.works[0];
                     if let Some(now) = intake.tick(&mut first.batch) {
                         first.batch.parse(self.policy);
@@ -410,10 +438,19 @@ impl Runner {
                 }
                 Polled::End => break,
             }
-            // On a live source nobody waits for the next batch to get the verdicts on this one.
             if self.live {
+                let (packets, is_alone) = (pieces.packets, self.under_way.is_empty());
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
-                self.finish_all(outlet)?;
+                if !self.overlap.is_worth(packets) {
+                    let sent = self.under_way.front().filter(|away| is_alone && !away.with.is_empty());
+                    let sent = sent.map(|away| away.sent);
+                    self.finish_all(outlet)?;
+                    if let Some(sent) = sent {
+                        let there = self.back - sent;
+                        let here = begin.elapsed().saturating_sub(intake.rested + there);
+                        self.overlap.went_alone(here, there);
+                    }
+                }
             } else if self.crew.members() == 1 {
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
             } else {
@@ -468,6 +505,8 @@ impl Runner {
         }
         let away = self.send(pieces, end, is_for_device);
         self.under_way.push_back(away);
+        let away = self.under_way.iter().filter(|away| !away.with.is_empty()).count();
+        self.shares.away = self.shares.away.max(away);
         match done {
             Some(done) => self.deliver(done.pieces, outlet),
             None => Ok(()),
@@ -625,6 +664,7 @@ impl Runner {
             }
         }
         let start = Instant::now();
+        self.back = start;
         let (policy, packets) = (self.policy, away.pieces.packets);
         if !self.parses_before && (self.parses || away.with.is_empty()) {
             away.pieces.each(&self.crew, |work| work.batch.parse(policy));
@@ -654,6 +694,8 @@ impl Runner {
         self.pace.observe(read, away.pieces.read.elapsed());
         if self.live {
             away.pieces.used().iter_mut().for_each(|work| work.expiry = Expiry::after(&work.batch));
+            let last = away.pieces.used().last().and_then(|work| work.expiry);
+            self.time = last.map(|expiry| expiry.now()).or(self.time);
         }
         Ok(())
     }
@@ -757,8 +799,11 @@ impl Runner {
         Ok(())
     }
 
-    /// Ends idle state on devices.
+    /// Ends idle state on devices, unless batches are away.
     fn sweep(&mut self, expiry: Expiry) {
+        if !self.under_way.is_empty() {
+            return;
+        }
         for unit in 0..self.used {
             let Self { units, stages, .. } = self;
             let main = stages[0].get_mut().unwrap_or_else(PoisonError::into_inner);
