@@ -8,22 +8,30 @@ use packetloom_device::Device;
 /// Opens a device; none where there is none that is wanted.
 pub type Open = dyn FnOnce() -> Option<Device> + Send;
 
-/// A thread that opens a device.
-pub(crate) struct Opening(JoinHandle<Option<Device>>);
+/// A thread that opens a device; waited for when this is dropped, as [`Unfinished`] are.
+pub(crate) struct Opening(Option<JoinHandle<Option<Device>>>);
 
 impl Opening {
     /// Begins; none where the system has no thread left.
     pub(crate) fn start(open: Box<Open>) -> Option<Self> {
-        thread::Builder::new().name("device".into()).spawn(open).ok().map(Self)
+        thread::Builder::new().name("device".into()).spawn(open).ok().map(|thread| Self(Some(thread)))
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.0.is_finished()
+        self.0.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for it. A driver that panics is none.
-    pub(crate) fn wait(self) -> Option<Device> {
-        self.0.join().ok().flatten()
+    pub(crate) fn wait(mut self) -> Option<Device> {
+        self.0.take()?.join().ok()?
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -37,8 +45,8 @@ impl Unfinished {
         self.0.push(Box::new(thread));
     }
 
-    pub(crate) fn add_opening(&mut self, opening: Opening) {
-        self.add(opening.0);
+    pub(crate) fn add_opening(&mut self, mut opening: Opening) {
+        opening.0.take().into_iter().for_each(|thread| self.add(thread));
     }
 
     /// Does not wait for threads that are not done. Whether there are any: then the process has to end without what libraries do at its end,

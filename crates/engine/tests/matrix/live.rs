@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Batches come to have the fewest packets that are worth a launch: then there are some hundred of them.
 const PACKETS: u64 = 9_000;
 
-/// Runs something while a device with faults tells of what is done only from time to time, so that it takes some milliseconds for each batch.
+/// Runs something while a device with faults tells of what is done only from time to time, so that it takes a millisecond for a batch.
 fn slowly<T>(faults: &Faults, run: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 faults.hang();
-                thread::sleep(Duration::from_millis(3));
+                thread::sleep(Duration::from_millis(1));
                 faults.release();
-                thread::sleep(Duration::from_micros(200));
+                thread::sleep(Duration::from_micros(100));
             }
         });
         let result = run();

@@ -324,10 +324,9 @@ impl Runner {
         }
         // None is away when states are looked for that are over.
         let time = self.time;
-        if self.units().any(|unit| {
-            let there = unit.judge();
-            there.zip(time).is_some_and(|(there, now)| there.is_sweep_due(now))
-        }) {
+        let is_due =
+            |unit: &mut Unit| unit.judge().zip(time).is_some_and(|(there, now)| there.is_sweep_due(now));
+        if self.units().any(is_due) {
             return 1;
         }
         let is_split = self.partition.is_some();
@@ -424,6 +423,7 @@ impl Runner {
                 }
                 Polled::Nothing => {
                     has_worked = false;
+                    // Where time goes on without packets, none is away then.
                     let first = &mut pieces.works[0];
                     if let Some(now) = intake.tick(&mut first.batch) {
                         first.batch.parse(self.policy);
@@ -439,6 +439,7 @@ impl Runner {
                 Polled::End => break,
             }
             if self.live {
+                // Nobody waits for the next batch to get the verdicts on this one. Unless they overlap the next one has what comes meanwhile.
                 let (packets, is_alone) = (pieces.packets, self.under_way.is_empty());
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
                 if !self.overlap.is_worth(packets) {
@@ -935,7 +936,7 @@ impl Runner {
         Ok(self.left(report))
     }
 
-    /// Who judged how many packets, and what became of the devices meanwhile.
+    /// Adds who judged how many packets, and what became of the devices meanwhile; with `auto`, leaves to their threads what is not done.
     fn left(mut self, report: WorkerReport) -> Ran {
         let mut unfinished = Unfinished::default();
         // Where devices were named, what is being loaded is waited for.
