@@ -2,34 +2,61 @@
 
 use std::fmt;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
 
 /// Opens a device; none where there is none that is wanted.
 pub type Open = dyn FnOnce() -> Option<Device> + Send;
 
-/// A thread that opens a device; waited for when this is dropped, as [`Unfinished`] are.
-pub(crate) struct Opening(Option<JoinHandle<Option<Device>>>);
+/// How long a run goes on before a device is opened. Shorter ones need none, and a thread that begins while the libraries of a driver are brought in
+/// waits for that.
+const AFTER: Duration = Duration::from_millis(5);
+
+/// A device that is to be opened, by a thread of its own; waited for when this is dropped, as [`Unfinished`] are.
+pub(crate) struct Opening {
+    since: Instant,
+    /// Until it has begun.
+    open: Option<Box<Open>>,
+    thread: Option<JoinHandle<Option<Device>>>,
+}
 
 impl Opening {
-    /// Begins; none where the system has no thread left.
-    pub(crate) fn start(open: Box<Open>) -> Option<Self> {
-        thread::Builder::new().name("device".into()).spawn(open).ok().map(|thread| Self(Some(thread)))
+    pub(crate) fn new(open: Box<Open>) -> Self {
+        Self { since: Instant::now(), open: Some(open), thread: None }
+    }
+
+    /// Begins when it is time for that. To be called all the time.
+    pub(crate) fn tend(&mut self) {
+        if self.since.elapsed() >= AFTER
+            && let Some(open) = self.open.take()
+        {
+            // Where the system has no thread left, there is no device.
+            self.thread = thread::Builder::new().name("device".into()).spawn(open).ok();
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.0.as_ref().is_none_or(JoinHandle::is_finished)
+        self.open.is_none() && self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for it. A driver that panics is none.
     pub(crate) fn wait(mut self) -> Option<Device> {
-        self.0.take()?.join().ok()?
+        match self.open.take() {
+            Some(open) => open(),
+            None => self.thread.take()?.join().ok()?,
+        }
+    }
+
+    /// Leaves it to its thread.
+    pub(crate) fn leave(mut self, unfinished: &mut Unfinished) {
+        self.thread.take().into_iter().for_each(|thread| unfinished.add(thread));
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        if let Some(thread) = self.0.take() {
+        if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
@@ -43,10 +70,6 @@ pub struct Unfinished(Vec<Box<dyn Thread>>);
 impl Unfinished {
     pub(crate) fn add<T: Send + 'static>(&mut self, thread: JoinHandle<T>) {
         self.0.push(Box::new(thread));
-    }
-
-    pub(crate) fn add_opening(&mut self, mut opening: Opening) {
-        opening.0.take().into_iter().for_each(|thread| self.add(thread));
     }
 
     /// Does not wait for threads that are not done. Whether there are any: then the process has to end without what libraries do at its end,

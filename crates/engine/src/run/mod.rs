@@ -400,7 +400,7 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
         devices.clear();
     } else if devices.is_empty() && settings.device == Device::Auto {
         let first_gpu = || Placement::Auto.open().ok().flatten();
-        opening = Opening::start(life.open.take().unwrap_or_else(|| Box::new(first_gpu)));
+        opening = Some(Opening::new(life.open.take().unwrap_or_else(|| Box::new(first_gpu))));
     }
     let (mut shares, mut unfinished) = (None, Unfinished::default());
     let goes_on = intake.source.now().is_some();

@@ -176,6 +176,9 @@ fn cores_judge_where_no_device_comes() {
         assert_eq!((outcome.shares.is_none_or(|shares| shares.is_late), notices.len()), (true, 0));
         for leaves in [false, true] {
             let (how, begin) = opening(None, &settings);
+            // Long enough for it to begin.
+            let each = |_| thread::sleep(Duration::from_micros(100));
+            let how = How { each: Some(Box::new(each)), ..how };
             let (found, mut outcome, _) = all_results(&chain, &capture, how);
             assert!(found == expected, "{settings}\n{chain}");
             let shares = outcome.shares.take().expect("nobody knows");

@@ -266,6 +266,7 @@ impl Runner {
     /// Takes the device that was opened, once it is, which is waited for or not, and begins to load the chain's functions onto it: while cores have all
     /// flows.
     fn take_opened(&mut self, waits: bool) {
+        self.opening.iter_mut().for_each(Opening::tend);
         let Some(opening) = self.opening.take_if(|opening| waits || opening.is_over()) else { return };
         let Some(device) = opening.wait() else { return };
         self.units.push(Unit::new(device, self.limit));
@@ -943,14 +944,14 @@ impl Runner {
         if self.is_auto {
             self.units.iter_mut().for_each(|unit| unit.supervisor.leave(&mut unfinished));
         }
-        match self.opening {
-            Some(opening) if opening.is_over() => self.shares.is_late = opening.wait().is_some(),
+        self.shares.is_late = match self.opening {
+            Some(opening) if opening.is_over() => opening.wait().is_some(),
             Some(opening) => {
-                self.shares.is_late = true;
-                unfinished.add_opening(opening);
+                opening.leave(&mut unfinished);
+                true
             }
-            None => {}
-        }
+            None => false,
+        };
         let has_devices = self.shares.is_late || !self.units.is_empty();
         for Unit { device, supervisor, judged, .. } in &self.units {
             let (loads, longest) = supervisor.loads();
