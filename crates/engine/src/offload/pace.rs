@@ -115,43 +115,89 @@ impl Router {
     }
 }
 
-/// Batches between two that go alone where batches overlap: while others are away nobody sees when one is back.
-const ALONE: u32 = 1 << 6;
-/// Batches overlap where neither this machine nor the device takes so many times as long for one as the other.
-const UNLIKE: f64 = 4.0;
+/// Batches that are measured together, after a few that are left out since they have packets that came before.
+const SERIES: u32 = 1 << 5;
+const LEFT_OUT: u32 = 1 << 2;
+/// Series after which the other way is tried again, and at most, where it was worse time after time.
+const HELD: u32 = 1 << 5;
+const HELD_LONGEST: u32 = 1 << 9;
 
-/// Whether batches of a live source overlap: whether the next one is read and sent while the device judges the one before. What came until that is back
-/// would be a larger batch. So it is worth it where both sides would otherwise wait for each other for long, and not where one of them
-/// has nearly all of the work: batches would only be smaller, and wait in the device's queue or for this machine.
-#[derive(Clone, Copy, Debug, Default)]
+/// Whether batches of a live source overlap: whether the next one is read and sent while the device judges the one before. What comes until that is back
+/// would be a larger batch, which costs less for each packet. So both ways are tried, and batches overlap where more packets are judged so in a time.
+/// Where all packets are judged in either way, as where the source had none for a while, they do not: a batch then waits for no other one.
+#[derive(Clone, Copy, Debug)]
 pub struct Overlap {
-    /// Nanoseconds of a batch that went alone: of this machine's time, and until it was back.
-    here: f64,
-    there: f64,
-    /// Batches that went alone, and those that were asked about since the last one.
-    alone: u32,
-    asked: u32,
+    overlaps: bool,
+    /// Nanoseconds a packet of the last series, one after the other and overlapping.
+    costs: [Option<f64>; 2],
+    /// The series that is measured, and whether the source had nothing for a while in it.
+    batches: u32,
+    packets: usize,
+    time: Duration,
+    has_rested: bool,
+    /// Series until the other way is tried, and after the next trial that shows nothing new.
+    left: u32,
+    held: u32,
+}
+
+impl Default for Overlap {
+    fn default() -> Self {
+        Self {
+            overlaps: false,
+            costs: [None; 2],
+            batches: 0,
+            packets: 0,
+            time: Duration::ZERO,
+            has_rested: false,
+            left: 1,
+            held: HELD,
+        }
+    }
 }
 
 impl Overlap {
-    /// Whether the batch after one of so many packets is read before that is back.
-    pub fn is_worth(&mut self, packets: usize) -> bool {
-        self.asked += 1;
-        // Few packets are all that there are.
-        packets >= LEAST
-            && self.alone >= TRIALS
-            && self.asked < ALONE
-            && self.here < self.there * UNLIKE
-            && self.there < self.here * UNLIKE
+    /// Whether the batch after one of so many packets is read before that is back. Few packets are all that there are.
+    pub fn is_worth(&self, packets: usize) -> bool {
+        self.overlaps && packets >= LEAST
     }
 
-    /// Takes note of a batch that went alone: time that this machine spent on it, and how long it was away.
-    pub fn went_alone(&mut self, here: Duration, there: Duration) {
-        let weight = if self.alone == 0 { 1.0 } else { WEIGHT };
-        for (mean, time) in [(&mut self.here, here), (&mut self.there, there)] {
-            *mean += (time.as_nanos() as f64 - *mean) * weight;
+    /// Takes note of a batch that was sent, of the time since the one before, and of what of it was spent on waiting for packets.
+    pub fn observe(&mut self, packets: usize, time: Duration, rested: Duration) {
+        self.batches += 1;
+        if self.batches > LEFT_OUT {
+            self.packets += packets;
+            self.time += time;
         }
-        (self.alone, self.asked) = (self.alone.saturating_add(1), 0);
+        self.has_rested |= !rested.is_zero();
+        if self.batches < LEFT_OUT + SERIES {
+            return;
+        }
+        let now = usize::from(self.overlaps);
+        self.costs[now] = Some(self.time.as_nanos() as f64 / self.packets.max(1) as f64);
+        (self.batches, self.packets, self.time) = (0, 0, Duration::ZERO);
+        self.left = self.left.saturating_sub(1);
+        if std::mem::take(&mut self.has_rested) {
+            (self.overlaps, self.costs, self.left) = (false, [None; 2], self.held);
+            return;
+        }
+        if self.left > 0 {
+            return;
+        }
+        let [alone, overlapping] = self.costs;
+        let is_trial = self.costs[1 - now].is_some();
+        let is_better = match (alone, overlapping) {
+            (Some(alone), Some(overlapping)) => overlapping * (1.0 + 1.0 / NEAR) < alone,
+            // It is to be found out.
+            _ => !self.overlaps,
+        };
+        if !is_trial {
+            (self.overlaps, self.left) = (is_better, 1);
+            return;
+        }
+        // The next trial has nothing to compare with but this.
+        self.held = if is_better { HELD } else { (self.held * 2).min(HELD_LONGEST) };
+        (self.overlaps, self.left) = (is_better, self.held);
+        self.costs[usize::from(!is_better)] = None;
     }
 }
 
@@ -463,36 +509,39 @@ mod tests {
         assert!(dear < 200, "{dear}");
     }
 
-    /// Batches overlap where both sides have work; from time to time one goes alone.
+    /// Of a hundred thousand batches those that overlapped, where a packet costs so many nanoseconds, alone and overlapping.
+    fn overlapping(costs: impl Fn(u32) -> [u64; 2], rested: Duration) -> u32 {
+        let mut overlap = Overlap::default();
+        let mut count = 0;
+        for batch in 0..100_000 {
+            let overlaps = overlap.is_worth(1_000);
+            count += u32::from(overlaps);
+            let time = Duration::from_nanos(costs(batch)[usize::from(overlaps)] * 1_000);
+            overlap.observe(1_000, time, rested);
+        }
+        assert!(!overlap.is_worth(LEAST - 1));
+        count
+    }
+
     #[test]
-    fn batches_overlap_where_both_sides_have_work() {
-        for (here, there, is_worth) in
-            [(10, 10, true), (10, 35, true), (35, 10, true), (10, 45, false), (45, 10, false)]
-        {
-            let mut overlap = Overlap::default();
-            let mut alone = 0;
-            for batch in 0..10_000 {
-                if !overlap.is_worth(1_000) {
-                    overlap.went_alone(micros(here), micros(there));
-                    alone += 1;
-                }
-                assert!(batch >= TRIALS || alone == batch + 1);
-            }
-            let least = if is_worth { 10_000 / ALONE } else { 10_000 };
-            assert!(alone >= least && alone <= least + TRIALS + 1, "{here} {there}: {alone}");
-            assert!(!overlap.is_worth(LEAST - 1));
+    fn batches_overlap_where_more_are_judged_so() {
+        let always = |costs| overlapping(move |_| costs, Duration::ZERO);
+        let better = always([200, 100]);
+        assert!(better > 90_000, "{better}");
+        // The device does as much in either way, or less with smaller batches: now and then that is tried.
+        for costs in [[100, 100], [100, 98], [100, 200], [100, 10_000]] {
+            let tried = always(costs);
+            assert!((1..1_000).contains(&tried), "{costs:?}: {tried}");
         }
         // What changes is seen.
-        let mut overlap = Overlap::default();
-        (0..TRIALS).for_each(|_| overlap.went_alone(micros(10), micros(10)));
-        let mut batches = 0;
-        while overlap.asked > 0 || overlap.here * UNLIKE > overlap.there {
-            if !overlap.is_worth(1_000) {
-                overlap.went_alone(micros(10), micros(100));
-            }
-            batches += 1;
-        }
-        assert!(batches < 8 * ALONE && !overlap.is_worth(1_000), "{batches}");
+        let changes = |batch| if batch < 50_000 { [100, 100] } else { [100, 50] };
+        let better = overlapping(changes, Duration::ZERO);
+        assert!((20_000..51_000).contains(&better), "{better}");
+        let changes = |batch| if batch < 50_000 { [100, 50] } else { [100, 100] };
+        let worse = overlapping(changes, Duration::ZERO);
+        assert!((45_000..55_000).contains(&worse), "{worse}");
+        // There are no more packets.
+        assert_eq!(overlapping(|_| [100, 50], micros(1)), 0);
     }
 
     /// What a run of so many packets took, and how often state moved, by what a packet costs, by the device or not, after so many; in batches of

@@ -1,10 +1,10 @@
-//! Batches of a live source overlap on a device where both sides have work: results are the oracle's, through faults and reloads as well.
+//! Batches of a live source overlap on a device where that is better, and now and then to find that out: results are the oracle's, through faults and reloads as well.
 
 use super::*;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Batches come to have the fewest packets that are worth a launch: then there are some hundred of them.
+/// Batches come to have the fewest packets that are worth a launch: then there are more than two series of them.
 const PACKETS: u64 = 9_000;
 
 /// Runs something while a device with faults tells of what is done only from time to time, so that it takes a millisecond for a batch.
@@ -25,14 +25,8 @@ fn slowly<T>(faults: &Faults, run: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Longer and longer with each batch, until it is longer than the device takes: in between it is about as long.
-fn pauses() -> impl FnMut() {
-    let mut pause = Duration::from_micros(50);
-    move || {
-        thread::sleep(pause);
-        pause = pause * 21 / 20;
-    }
-}
+/// To read a batch takes about as long as to judge it there.
+const PAUSE: Duration = Duration::from_millis(1);
 
 fn settings_of(device: &Device, workers: usize) -> String {
     format!("{}\nmax_latency = \"1us\"\nbatch = 64", settings_for(device, workers))
@@ -45,11 +39,10 @@ fn batches_overlap() {
         let capture = capture_of(PACKETS, 41);
         for (chain, next, workers) in all_kinds() {
             let settings = settings_of(&device, workers);
-            let mut pause = pauses();
             let reloads = vec![(PACKETS / 2 + below.next(PACKETS / 4), next)];
             let how = How { settings: ORACLE, reloads: reloads.clone(), ..How::default() };
             let expected = results(&chain, &capture, how).0;
-            let each: Box<dyn FnMut(u64) + Send> = Box::new(|_| pause());
+            let each: Box<dyn FnMut(u64) + Send> = Box::new(|_| thread::sleep(PAUSE));
             let faults = Faults::new();
             let device = device.with_faults(&faults);
             let how = How { is_stream: true, each: Some(each), reloads, ..on(&device, &settings) };
@@ -71,10 +64,10 @@ fn devices_fail_where_batches_overlap() {
             let settings = settings_of(&device, 1);
             let expected = oracle(&chain, &capture);
             let faults = Faults::new();
-            let (mut pause, mut at) = (pauses(), (2..=7).map(|part| part * PACKETS / 8).peekable());
+            let mut at = (2..=7).map(|part| part * PACKETS / 8).peekable();
             let mut away = Away::new(&faults);
             let each = |read: u64| {
-                pause();
+                thread::sleep(PAUSE);
                 away.wait(Duration::from_millis(100));
                 if let Some(at) = at.next_if(|at| read >= *at) {
                     faults.fail(if at % (PACKETS / 4) == 0 { Call::Launch } else { Call::Finish }, 0);

@@ -170,9 +170,9 @@ struct Runner {
     resolution: Option<Resolution>,
     pace: BatchSizer,
     choice: Router,
-    /// On a live source: whether batches overlap; when the last one came back; and how far time had come with it.
+    /// On a live source: whether batches overlap; when the last one was sent; and how far time had come with the last one that came back.
     overlap: Overlap,
-    back: Instant,
+    sent: Instant,
     time: Option<Timestamp>,
     moves: Moves,
     under_way: VecDeque<Away>,
@@ -219,7 +219,7 @@ impl Runner {
             pace: BatchSizer::new(room, latency),
             choice: Router::default(),
             overlap: Overlap::default(),
-            back: Instant::now(),
+            sent: Instant::now(),
             time: None,
             moves: Moves::new(intake.received),
             under_way: VecDeque::new(),
@@ -377,7 +377,6 @@ impl Runner {
             while self.is_back() || self.live && self.under_way.len() >= self.depth() {
                 self.finish_oldest(outlet)?;
             }
-            let begin = Instant::now();
             let mut pieces = self.spare.pop().unwrap_or_else(|| self.pieces());
             let is_for_device = self.is_for_device();
             // What flows met cannot be judged again by other rules, so those of a batch are the same, where devices have the flows.
@@ -441,17 +440,15 @@ impl Runner {
             }
             if self.live {
                 // Nobody waits for the next batch to get the verdicts on this one. Unless they overlap the next one has what comes meanwhile.
-                let (packets, is_alone) = (pieces.packets, self.under_way.is_empty());
+                let packets = pieces.packets;
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
+                let sent = self.under_way.back().filter(|away| !away.with.is_empty()).map(|away| away.sent);
                 if !self.overlap.is_worth(packets) {
-                    let sent = self.under_way.front().filter(|away| is_alone && !away.with.is_empty());
-                    let sent = sent.map(|away| away.sent);
                     self.finish_all(outlet)?;
-                    if let Some(sent) = sent {
-                        let there = self.back - sent;
-                        let here = begin.elapsed().saturating_sub(intake.rested + there);
-                        self.overlap.went_alone(here, there);
-                    }
+                }
+                if let Some(sent) = sent {
+                    let since = mem::replace(&mut self.sent, sent);
+                    self.overlap.observe(packets, sent - since, intake.rested);
                 }
             } else if self.crew.members() == 1 {
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
@@ -666,7 +663,6 @@ impl Runner {
             }
         }
         let start = Instant::now();
-        self.back = start;
         let (policy, packets) = (self.policy, away.pieces.packets);
         if !self.parses_before && (self.parses || away.with.is_empty()) {
             away.pieces.each(&self.crew, |work| work.batch.parse(policy));
