@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use packetloom_engine::offload::Unfinished;
 use packetloom_engine::pipeline::{Counted, LogEntry, Shared, Worker};
 use packetloom_engine::{Chain, Outcome as Summary, Plan};
 use packetloom_io::output::Output;
@@ -301,6 +302,7 @@ impl Embedded {
             stopped: false,
             elapsed: Default::default(),
             shares: None,
+            unfinished: Unfinished::default(),
             reloads: Default::default(),
             rule_changes: 0,
             replaced: Vec::new(),

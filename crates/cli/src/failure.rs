@@ -1,7 +1,5 @@
 //! Failures and their exit codes.
 
-use std::process::ExitCode;
-
 use packetloom_classify::formats;
 
 use crate::talk;
@@ -38,9 +36,9 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// Says what went wrong and picks the exit code.
-    pub(crate) fn report(self) -> ExitCode {
+    pub(crate) fn report(self) -> u8 {
         let (message, code) = match self {
-            Self::ClosedPipe => return ExitCode::SUCCESS,
+            Self::ClosedPipe => return 0,
             Self::Run(error) => (error.to_string(), 1),
             Self::Usage(message) => (message, 2),
             Self::Findings(message) => (message, 3),
@@ -49,7 +47,7 @@ impl Failure {
             Self::Config(message) => (message, 78),
         };
         talk::error(&format!("packetloom: {message}\n"));
-        ExitCode::from(code)
+        code
     }
 }
 

@@ -51,8 +51,8 @@ fn main() -> ExitCode {
     };
     commands::tell_of_removed();
     match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Ok(()) => commands::end(0),
+        Err(failure) => commands::end(failure.report()),
     }
 }
 

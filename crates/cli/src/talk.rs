@@ -179,6 +179,9 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
     }
     if let Some(shares) = &outcome.shares {
         let mut rows = vec![("judged by it".to_owned(), shares.device.to_string())];
+        if shares.is_late {
+            rows.push(("opened".to_owned(), "not before the end".to_owned()));
+        }
         if shares.devices.len() > 1 {
             rows = shares
                 .devices
@@ -192,6 +195,7 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
             ("failures", shares.faults),
         ];
         rows.extend(others.map(|(name, count)| (name.to_owned(), count.to_string())));
+        rows.push(("batches away".into(), format!("{} at a time, at most", shares.away)));
         let loads = format!("{} times, {:.0?} at most", shares.loads, shares.longest_load);
         rows.push(("rules loaded onto it".into(), loads));
         if shares.copies > 0 {

@@ -225,6 +225,10 @@ fn a_chain_gives_the_same_on_any_device() {
     for device in ["oracle", "host", "auto"] {
         assert!(results(&["--device", device]) == expected, "{device}");
     }
+    // However far drivers are when the run is over.
+    for _ in 0..packetloom_testing::amount(20, 1_000) {
+        assert!(results(&["--device", "auto"]) == expected);
+    }
     assert!(results(&["--device", "host", "--max-latency", "1us"]) == expected);
     // What it did is said.
     let output = run(with_cache().current_dir(&folder).args(["run", "chain.toml", "--device", "host"]));

@@ -22,6 +22,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::offload::Unfinished;
 use crate::{State, schema};
 
 /// Flows shown at the end of a run.
@@ -51,6 +52,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// What a device did of it, where one was used. Not part of the summary for machines, which is the same wherever packets are judged.
     pub shares: Option<Shares>,
+    /// What of a device was still being opened or loaded when the run was over.
+    pub unfinished: Unfinished,
     /// How often the chain became another one.
     pub reloads: Reloads,
     /// Transactions of rules that were asked for on the way and made.
@@ -477,6 +480,8 @@ impl Replaced {
 /// Who judged packets by the functions that a device has kernels for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
+    /// Whether the run was over before a device was there, if there is one.
+    pub is_late: bool,
     /// Packets that devices judged.
     pub device: u64,
     /// The same of each device by its name.
@@ -488,6 +493,8 @@ pub struct Shares {
     pub here: u64,
     /// How often the device failed.
     pub faults: u64,
+    /// Batches that were with devices at a time, at most.
+    pub away: usize,
     /// How often rules were loaded onto it, and the longest time from when they were wanted to when they were there.
     pub loads: u64,
     /// See above.

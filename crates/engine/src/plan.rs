@@ -322,7 +322,7 @@ impl Plan {
             text += &format!(", at most {span} old");
         }
         if *device == Device::Auto {
-            text += "; cores where they are better, or where there is no GPU";
+            text += "; cores until the GPU is open, where they are better, or where there is none";
             text += if self.moves() { "; flows move between both" } else { "" };
         }
         text

@@ -20,12 +20,16 @@ mod statistics;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
+use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use indicatif::ProgressBar;
 use packetloom_device::{Description, Device};
-use packetloom_engine::chain::{Interfaces, Origin, PolicyAction, Run, Workers};
+use packetloom_engine::chain::{self, Interfaces, Origin, PolicyAction, Run, Workers};
+use packetloom_engine::offload::{Open, Placement, Unfinished};
 use packetloom_engine::run::{Io, LifecycleOptions};
 use packetloom_engine::{Outcome, Outputs, Plan};
 use packetloom_export::Exporter;
@@ -191,7 +195,7 @@ fn execute(
     origin: &Origin,
     wanted: Wanted<'_>,
     limit: Option<u64>,
-    life: LifecycleOptions<'_>,
+    mut life: LifecycleOptions<'_>,
     signals: Signals,
     summarise: fn(&Outcome) -> serde_json::Value,
 ) -> Result<Outcome, Failure> {
@@ -203,6 +207,8 @@ fn execute(
     for capture in origin.captures() {
         talk::explain(|| said_of(capture));
     }
+    // Of a run before this one: two of them in a driver at a time would be in each other's way.
+    drop(unfinished().take());
     let devices = open_devices(plan)?;
     let Signals { stop, no_reload } = signals;
     // Interfaces are opened last: from then on packets wait, or are lost.
@@ -298,6 +304,9 @@ fn execute(
         }
     };
     let mut notice = |text: &str| bar.suspend(|| talk::error(&format!("packetloom: warning: {text}\n")));
+    if is_auto(plan) && packetloom_device::may_have_gpu() {
+        life.open = Some(open_first_gpu(bar.clone()));
+    }
     let io = Io {
         source,
         outputs: &mut outputs,
@@ -313,6 +322,7 @@ fn execute(
     reporter.finish(result.as_mut().ok());
     bar.finish_and_clear();
     let mut outcome = result?;
+    *unfinished() = Some(mem::take(&mut outcome.unfinished));
     let matched = wanted.matched_flows.zip(outputs.matched_flows.take());
     let passed = wanted.passed_flows.zip(outputs.passed_flows.take());
     for (into, flows) in matched.into_iter().chain(passed) {
@@ -373,23 +383,62 @@ fn said_of(capture: &Path) -> String {
     }
 }
 
-/// Opens the devices that a plan has functions for; none where cores have all of them.
+/// Whether a plan has functions for a device that is looked for.
+fn is_auto(plan: &Plan) -> bool {
+    plan.on_device() > 0 && plan.chain().settings.run.device == chain::Device::Auto
+}
+
+/// Opens the devices that a plan names and has functions for; none where cores have all of them, or begin.
 fn open_devices(plan: &Plan) -> Result<Vec<Device>, Failure> {
-    let device = &plan.chain().settings.run.device;
-    if plan.on_device() == 0 {
+    if is_auto(plan) && !packetloom_device::may_have_gpu() {
+        talk::explain(no_gpu);
+    }
+    if plan.on_device() == 0 || is_auto(plan) {
         return Ok(Vec::new());
     }
-    let devices = device.open()?;
-    for device in &devices {
-        talk::explain(|| {
-            let Description { id, name, driver, memory, units, .. } = device.description();
-            format!("device {id}: {name}, {driver}, {units} units, {:.1} GB", *memory as f64 / 1e9)
-        });
-    }
-    if devices.is_empty() {
-        talk::explain(|| format!("{device}: no GPU here; all functions run on cores"));
-    }
+    let devices = plan.chain().settings.run.device.open()?;
+    devices.iter().for_each(explain_device);
     Ok(devices)
+}
+
+/// Opens the first GPU, while packets are read.
+fn open_first_gpu(bar: ProgressBar) -> Box<Open> {
+    Box::new(move || {
+        let device = Placement::Auto.open().ok().flatten();
+        bar.suspend(|| match &device {
+            Some(device) => explain_device(device),
+            None => talk::explain(no_gpu),
+        });
+        device
+    })
+}
+
+fn no_gpu() -> String {
+    "auto: no GPU here; all functions run on cores".into()
+}
+
+fn explain_device(device: &Device) {
+    talk::explain(|| {
+        let Description { id, name, driver, memory, units, .. } = device.description();
+        format!("device {id}: {name}, {driver}, {units} units, {:.1} GB", *memory as f64 / 1e9)
+    });
+}
+
+/// What the last run has left while a driver was opening a device, or loading it, in another thread.
+fn unfinished() -> MutexGuard<'static, Option<Unfinished>> {
+    static UNFINISHED: Mutex<Option<Unfinished>> = Mutex::new(None);
+    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the program with this code. Where a driver is in the middle of something, nothing is run that libraries have for the end of a process: they might
+/// take away what the driver uses, and the other way is to wait for it.
+pub(crate) fn end(code: u8) -> ExitCode {
+    if unfinished().take().is_some_and(Unfinished::leave) {
+        // Nobody is left to be told.
+        let _ = io::stdout().flush();
+        signal_hook::low_level::exit(code.into());
+    }
+    ExitCode::from(code)
 }
 
 /// Says what runs that died had left and is removed.

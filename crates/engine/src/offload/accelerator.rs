@@ -49,8 +49,14 @@ pub(crate) trait Accelerator: Send {
         Ok(Vec::new())
     }
 
-    /// Has functions here take note of states there that are over at a time, since their flows were silent for so long, with no batch away. One
-    /// that takes longer than the limit has failed.
+    /// Whether it is time at this time of packets to look for states there that are over.
+    fn is_sweep_due(&self, now: Timestamp) -> bool {
+        let _ = now;
+        false
+    }
+
+    /// Has functions here take note of states there that are over at a time, since their flows were silent for so long, with no batch away, if that
+    /// [is due](Self::is_sweep_due). One that takes longer than the limit has failed.
     fn sweep(&mut self, now: Timestamp, limit: Duration, pipeline: &mut Pipeline) -> Result<(), Error> {
         let _ = (now, limit, pipeline);
         Ok(())

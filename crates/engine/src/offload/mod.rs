@@ -6,7 +6,7 @@
 //! - [`ring`]: small batches, for a kernel that stays.
 //! - [`stateful`]: functions that keep state for flows.
 //! - `accelerator`: what a run needs of a device; [`acls`] is that for ACLs alone, `strings` for a search of payloads.
-//! - `supervisor`: a device that may fail.
+//! - `opening`: a device that is opened in the background. `supervisor`: one that may fail.
 //! - [`pace`]: how many packets a batch has, and who judges it.
 
 pub(crate) mod accelerator;
@@ -14,6 +14,7 @@ pub mod acls;
 pub mod frames;
 pub mod keys;
 pub mod lane;
+pub(crate) mod opening;
 pub mod pace;
 pub mod ring;
 pub mod stateful;
@@ -29,6 +30,7 @@ use packetloom_packet::Reject;
 use packetloom_packet::batch::Policy;
 
 pub use keys::{Classifier, MAX_PACKETS, OnDevice};
+pub use opening::{Open, Unfinished};
 
 /// Where work is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -115,6 +115,92 @@ impl Router {
     }
 }
 
+/// Batches that are measured together, after a few that are left out since they have packets that came before.
+const SERIES: u32 = 1 << 5;
+const LEFT_OUT: u32 = 1 << 2;
+/// Series after which the other way is tried again, and at most, where it was worse time after time.
+const HELD: u32 = 1 << 5;
+const HELD_LONGEST: u32 = 1 << 9;
+
+/// Whether batches of a live source overlap: whether the next one is read and sent while the device judges the one before. What comes until that is back
+/// would be a larger batch, which costs less for each packet. So both ways are tried, and batches overlap where more packets are judged so in a time.
+/// Where all packets are judged in either way, as where the source had none for a while, they do not: a batch then waits for no other one.
+#[derive(Clone, Copy, Debug)]
+pub struct Overlap {
+    overlaps: bool,
+    /// Nanoseconds a packet of the last series, one after the other and overlapping.
+    costs: [Option<f64>; 2],
+    /// The series that is measured, and whether the source had nothing for a while in it.
+    batches: u32,
+    packets: usize,
+    time: Duration,
+    has_rested: bool,
+    /// Series until the other way is tried, and after the next trial that shows nothing new.
+    left: u32,
+    held: u32,
+}
+
+impl Default for Overlap {
+    fn default() -> Self {
+        Self {
+            overlaps: false,
+            costs: [None; 2],
+            batches: 0,
+            packets: 0,
+            time: Duration::ZERO,
+            has_rested: false,
+            left: 1,
+            held: HELD,
+        }
+    }
+}
+
+impl Overlap {
+    /// Whether the batch after one of so many packets is read before that is back. Few packets are all that there are.
+    pub fn is_worth(&self, packets: usize) -> bool {
+        self.overlaps && packets >= LEAST
+    }
+
+    /// Takes note of a batch that was sent, of the time since the one before, and of what of it was spent on waiting for packets.
+    pub fn observe(&mut self, packets: usize, time: Duration, rested: Duration) {
+        self.batches += 1;
+        if self.batches > LEFT_OUT {
+            self.packets += packets;
+            self.time += time;
+        }
+        self.has_rested |= !rested.is_zero();
+        if self.batches < LEFT_OUT + SERIES {
+            return;
+        }
+        let now = usize::from(self.overlaps);
+        self.costs[now] = Some(self.time.as_nanos() as f64 / self.packets.max(1) as f64);
+        (self.batches, self.packets, self.time) = (0, 0, Duration::ZERO);
+        self.left = self.left.saturating_sub(1);
+        if std::mem::take(&mut self.has_rested) {
+            (self.overlaps, self.costs, self.left) = (false, [None; 2], self.held);
+            return;
+        }
+        if self.left > 0 {
+            return;
+        }
+        let [alone, overlapping] = self.costs;
+        let is_trial = self.costs[1 - now].is_some();
+        let is_better = match (alone, overlapping) {
+            (Some(alone), Some(overlapping)) => overlapping * (1.0 + 1.0 / NEAR) < alone,
+            // It is to be found out.
+            _ => !self.overlaps,
+        };
+        if !is_trial {
+            (self.overlaps, self.left) = (is_better, 1);
+            return;
+        }
+        // The next trial has nothing to compare with but this.
+        self.held = if is_better { HELD } else { (self.held * 2).min(HELD_LONGEST) };
+        (self.overlaps, self.left) = (is_better, self.held);
+        self.costs[usize::from(!is_better)] = None;
+    }
+}
+
 /// Nanoseconds a flow that a move there and back is taken for, at least: there may be more flows now than at the last one.
 const MOVE: u64 = 300;
 /// From one move to the next trial it takes so many times what a trial takes, with the moves there and back.
@@ -421,6 +507,41 @@ mod tests {
         assert!(cheap > 90_000, "{cheap}");
         let dear = (0..100_000).filter(|_| batch(micros(60))).count();
         assert!(dear < 200, "{dear}");
+    }
+
+    /// Of a hundred thousand batches those that overlapped, where a packet costs so many nanoseconds, alone and overlapping.
+    fn overlapping(costs: impl Fn(u32) -> [u64; 2], rested: Duration) -> u32 {
+        let mut overlap = Overlap::default();
+        let mut count = 0;
+        for batch in 0..100_000 {
+            let overlaps = overlap.is_worth(1_000);
+            count += u32::from(overlaps);
+            let time = Duration::from_nanos(costs(batch)[usize::from(overlaps)] * 1_000);
+            overlap.observe(1_000, time, rested);
+        }
+        assert!(!overlap.is_worth(LEAST - 1));
+        count
+    }
+
+    #[test]
+    fn batches_overlap_where_more_are_judged_so() {
+        let always = |costs| overlapping(move |_| costs, Duration::ZERO);
+        let better = always([200, 100]);
+        assert!(better > 90_000, "{better}");
+        // The device does as much in either way, or less with smaller batches: now and then that is tried.
+        for costs in [[100, 100], [100, 98], [100, 200], [100, 10_000]] {
+            let tried = always(costs);
+            assert!((1..1_000).contains(&tried), "{costs:?}: {tried}");
+        }
+        // What changes is seen.
+        let changes = |batch| if batch < 50_000 { [100, 100] } else { [100, 50] };
+        let better = overlapping(changes, Duration::ZERO);
+        assert!((20_000..51_000).contains(&better), "{better}");
+        let changes = |batch| if batch < 50_000 { [100, 50] } else { [100, 100] };
+        let worse = overlapping(changes, Duration::ZERO);
+        assert!((45_000..55_000).contains(&worse), "{worse}");
+        // There are no more packets.
+        assert_eq!(overlapping(|_| [100, 50], micros(1)), 0);
     }
 
     /// What a run of so many packets took, and how often state moved, by what a packet costs, by the device or not, after so many; in batches of

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use packetloom_device::Device;
 
 use super::accelerator::{Accelerator, Load};
-use super::{Error, is_gpu};
+use super::{Error, Unfinished, is_gpu};
 
 /// How long a batch may be away before the device counts as one that hangs, unless it is said; drivers of CPUs are slow.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -184,6 +184,14 @@ impl Supervisor {
             }
             State::Away(Some(again)) if Instant::now() >= *again => self.begin(),
             _ => {}
+        }
+    }
+
+    /// Leaves what is being loaded to its thread, where something is.
+    pub(crate) fn leave(&mut self, unfinished: &mut Unfinished) {
+        match mem::replace(&mut self.state, State::Away(None)) {
+            State::Loading(loading) => unfinished.add(loading.thread),
+            state => self.state = state,
         }
     }
 

@@ -12,6 +12,7 @@ use super::lifecycle::{Lifecycle, Runner};
 use super::listing::{FlowQuery, FlowRemoval, Listed, Removed, Scan};
 use super::rules::{RuleChange, RulesChanged};
 use super::{Intake, Outlet, Position};
+use crate::offload::Unfinished;
 use crate::outcome::{Interface, Outcome};
 use crate::pipeline::WorkerReport;
 use crate::{Chain, Error};
@@ -236,6 +237,7 @@ impl Lifecycle<'_, '_> {
             stopped: source.stopped,
             elapsed: self.begun.elapsed(),
             shares: None,
+            unfinished: Unfinished::default(),
             reloads: self.reloads,
             rule_changes: self.rule_changes,
             replaced: self.replaced.clone(),

@@ -22,6 +22,7 @@ use super::rules::{RuleChange, RulesChanged};
 use super::{Answer, ChangeAnswer, Control, Outlet, Position, Statistics};
 use crate::chain::{Device, Origin};
 use crate::layout::Used;
+use crate::offload::Open;
 use crate::outcome::{Reloads, Replaced, TopFlows};
 use crate::pipeline::{Before, WorkerReport};
 use crate::state::places_of_state;
@@ -51,6 +52,8 @@ pub struct LifecycleOptions<'a> {
     /// With [`Device::Auto`], packets after which state of flows moves between cores and the device, again and again, in place of when that is
     /// better: for tests.
     pub move_every: Option<NonZeroU64>,
+    /// With [`Device::Auto`], opens the device in place of the first GPU, in a thread of its own while the run goes on.
+    pub open: Option<Box<Open>>,
 }
 
 /// See [`LifecycleOptions::load`]; the error is what the user is told.

@@ -60,6 +60,8 @@ pub use self::statistics::{Report, Snapshot, Statistics, WorkerLoad};
 use crate::bell::NAP;
 use crate::chain::{Device, Idle, MAX_DEVICES};
 use crate::crew::Crew;
+use crate::offload::opening::Opening;
+use crate::offload::{Placement, Unfinished};
 use crate::outcome::{Exported, Interface, Outcome, Written};
 use crate::pipeline::work::{ENCODED, Records, Work};
 use crate::pipeline::{Pipeline, last_time};
@@ -384,35 +386,46 @@ pub fn run(plan: &Plan, io: Io<'_>) -> Result<Outcome, Error> {
     };
     outlet.outputs_of = outlet.outputs_of(plan);
     outlet.exporters_of = outlet.exporters_of(plan);
+    let mut life = io.life;
     let mut devices = match settings.device.is_placed() {
-        true if io.devices.is_empty() => settings.device.open().map_err(offload::Error::from)?,
+        true if io.devices.is_empty() && settings.device != Device::Auto => {
+            settings.device.open().map_err(offload::Error::from)?
+        }
         true => io.devices,
         false => Vec::new(),
     };
     if devices.len() > MAX_DEVICES {
         return Err(Error::Devices(devices.len()));
     }
+    let mut opening = None;
     if plan.on_device() == 0 {
         devices.clear();
+    } else if devices.is_empty()
+        && settings.device == Device::Auto
+        && (life.open.is_some() || packetloom_device::may_have_gpu())
+    {
+        let first_gpu = || Placement::Auto.open().ok().flatten();
+        opening = Some(Opening::new(life.open.take().unwrap_or_else(|| Box::new(first_gpu))));
     }
-    let mut shares = None;
+    let (mut shares, mut unfinished) = (None, Unfinished::default());
     let goes_on = intake.source.now().is_some();
-    let mut lifecycle = Lifecycle::new(plan, io.life, !devices.is_empty(), (port_names, goes_on), io.notice);
+    let is_on_device = !devices.is_empty() || opening.is_some();
+    let mut lifecycle = Lifecycle::new(plan, life, is_on_device, (port_names, goes_on), io.notice);
     let counted = if settings.device == Device::Oracle {
         oracle::run(&mut lifecycle, &mut intake, &mut outlet)?
-    } else if devices.is_empty() {
+    } else if !is_on_device {
         workers::run(&mut lifecycle, &mut intake, &mut outlet)?
     } else {
-        let (counted, judged) = device::run(&mut lifecycle, devices, &mut intake, &mut outlet)?;
-        shares = Some(judged);
-        counted
+        let left = device::run(&mut lifecycle, (devices, opening), &mut intake, &mut outlet)?;
+        (shares, unfinished) = (left.shares, left.unfinished);
+        left.report
     };
     outlet.finish_logs()?;
     outlet.outputs.flush()?;
     outlet.outputs.settle()?;
     outlet.tell(&mut intake, lifecycle.notice());
     let outcome = lifecycle.outcome(counted, intake.report()?, &outlet);
-    Ok(Outcome { shares, reports: outlet.outputs.reports.take(), ..outcome })
+    Ok(Outcome { shares, unfinished, reports: outlet.outputs.reports.take(), ..outcome })
 }
 
 /// Where batches come from.

@@ -98,6 +98,108 @@ fn flows_move_where_that_is_better() {
     }
 }
 
+/// How a chain is run where the device is opened once somebody says so, or drops what says it.
+fn opening<'a>(device: Option<Device>, settings: &'a str) -> (How<'a>, mpsc::Sender<()>) {
+    let (begin, begins) = mpsc::channel();
+    let open = move || {
+        let _ = begins.recv();
+        device
+    };
+    (How { settings, open: Some(Box::new(open)), ..How::default() }, begin)
+}
+
+/// Cores judge until a device is there, through reloads as well; then it judges, too.
+#[test]
+fn a_device_is_opened_while_cores_judge() {
+    let mut below = Below(34);
+    for device in devices() {
+        let packets = 2 * packets_for(&device);
+        let capture = capture_of(packets, 55);
+        for (chain, next, workers) in kinds() {
+            let settings = settings_for(workers);
+            let next = [next, chain.clone()];
+            let mut at = [below.next(packets / 2), below.next(packets / 2)];
+            at.sort_unstable();
+            for count in [0, 2] {
+                let reloads: Vec<_> = at.into_iter().zip(next.clone()).take(count).collect();
+                let how = How { reloads: reloads.clone(), settings: ORACLE, ..How::default() };
+                let expected = results(&chain, &capture, how).0;
+                // With moves, wherever they are; otherwise it is used from when it is there.
+                let has_moves = plan(&chain, &settings).moves();
+                let faults = Faults::new();
+                let (how, begin) = opening(Some(device.with_faults(&faults)), &settings);
+                let each = |read: u64| {
+                    if read >= packets / 4 {
+                        let _ = begin.send(());
+                        let begun = Instant::now();
+                        while !has_moves && read >= packets * 3 / 4 && faults.counts(Call::Launch).calls == 0
+                        {
+                            assert!(begun.elapsed() < Duration::from_secs(60), "it is loaded");
+                            thread::sleep(Duration::from_millis(1));
+                        }
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                };
+                let how = How { each: Some(Box::new(each)), reloads: reloads.clone(), ..how };
+                let (found, shares, notices) = results(&chain, &capture, how);
+                assert_eq!(found.summary, expected.summary, "{reloads:?} {settings}\n{chain}");
+                assert!(found == expected, "{reloads:?} {settings}\n{chain}");
+                assert_eq!(notices, [] as [&str; 0]);
+                let shares = shares.expect("a device was opened");
+                assert_eq!(shares.device + shares.here, packets);
+                assert!(shares.here >= packets / 4 && !shares.is_late, "{shares:?}");
+                assert!(
+                    has_moves || shares.device > 0 && shares.moves == 0,
+                    "{shares:?} {settings}\n{chain}"
+                );
+            }
+            let (how, begin) = opening(Some(device.clone()), &settings);
+            drop(begin);
+            let every = 50 + below.next(packets / 4);
+            let (found, shares, _) = results(&chain, &capture, How { move_every: Some(every), ..how });
+            assert!(found == oracle(&chain, &capture), "{every} {settings}\n{chain}");
+            assert_eq!(shares.map(|shares| shares.device + shares.here), Some(packets));
+        }
+    }
+}
+
+/// There is no device, or it is not there before the run is over, which does not wait for it.
+#[test]
+fn cores_judge_where_no_device_comes() {
+    let capture = capture_of(12_000, 56);
+    for (chain, _, workers) in kinds() {
+        let (settings, expected) = (settings_for(workers), oracle(&chain, &capture));
+        let (how, begin) = opening(None, &settings);
+        let each = |_| {
+            let _ = begin.send(());
+        };
+        let (found, outcome, notices) =
+            all_results(&chain, &capture, How { each: Some(Box::new(each)), ..how });
+        assert!(found == expected, "{settings}\n{chain}");
+        assert_eq!((outcome.shares.is_none_or(|shares| shares.is_late), notices.len()), (true, 0));
+        for leaves in [false, true] {
+            let (how, begin) = opening(None, &settings);
+            // Long enough for it to begin.
+            let each = |_| thread::sleep(Duration::from_micros(100));
+            let how = How { each: Some(Box::new(each)), ..how };
+            let (found, mut outcome, _) = all_results(&chain, &capture, how);
+            assert!(found == expected, "{settings}\n{chain}");
+            let shares = outcome.shares.take().expect("nobody knows");
+            assert!(shares.is_late && shares.device == 0 && shares.here == 12_000, "{shares:?}");
+            let unfinished = std::mem::take(&mut outcome.unfinished);
+            if leaves {
+                assert!(unfinished.leave());
+                // There is still somebody who hears it.
+                begin.send(()).expect("it waits");
+            } else {
+                begin.send(()).expect("it waits");
+                drop(unfinished);
+                begin.send(()).expect_err("it has ended");
+            }
+        }
+    }
+}
+
 /// At any packet a chain becomes another one, wherever flows are, and with other rules.
 #[test]
 fn chains_become_others_wherever_flows_are() {

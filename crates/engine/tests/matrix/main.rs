@@ -4,14 +4,16 @@
 #![allow(missing_docs)]
 
 mod auto;
+mod live;
 mod several;
 mod shares;
 mod strings;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packetloom_device::Device;
 use packetloom_device::faults::{Call, Chances, Faults};

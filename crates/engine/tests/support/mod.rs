@@ -5,6 +5,7 @@
 use packetloom_device::faults::{Call, Faults};
 use packetloom_device::{Cache, Device, Id};
 use packetloom_engine::chain::Chain;
+use packetloom_engine::offload::Open;
 use packetloom_engine::outcome::Shares;
 use packetloom_engine::run::{Control, Io, LifecycleOptions, Request, RuleChange, RulesChanged, Saving};
 use packetloom_engine::{Outcome, Outputs, Plan, State, run};
@@ -130,6 +131,8 @@ pub struct How<'a> {
     pub transactions: Option<Arc<Transactions>>,
     /// Packets after which flows move between cores and devices, again and again.
     pub move_every: Option<u64>,
+    /// With `auto`, what opens the device.
+    pub open: Option<Box<Open>>,
 }
 
 /// Transactions of rules, and what became of them.
@@ -343,6 +346,7 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
         control,
         save: how.saves.then(|| Saving { every: None, save: Box::new(|_| Ok(())) }),
         move_every: how.move_every.and_then(NonZeroU64::new),
+        open: how.open.take(),
         ..LifecycleOptions::default()
     };
     let io = Io {

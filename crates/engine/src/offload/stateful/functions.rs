@@ -588,11 +588,15 @@ impl Accelerator for Functions {
         Ok(left)
     }
 
+    fn is_sweep_due(&self, now: Timestamp) -> bool {
+        !self.stateful.exporters().is_empty() && now.as_nanos().abs_diff(self.swept) >= SWEEP_EVERY
+    }
+
     fn sweep(&mut self, now: Timestamp, limit: Duration, pipeline: &mut Pipeline) -> Result<(), Error> {
-        let now = now.as_nanos();
-        if now.abs_diff(self.swept) < SWEEP_EVERY {
+        if !self.is_sweep_due(now) {
             return Ok(());
         }
+        let now = now.as_nanos();
         self.swept = now;
         let stateful = Arc::clone(&self.stateful);
         let mut gone = Vec::new();

@@ -1,8 +1,9 @@
 //! The first functions of a chain on a device, or on several, the others here, and all of them here whenever the device cannot.
 //!
 //! Batches leave in order of arrival, whoever judges them. As many as the [`Accelerator`] takes are on their way to the device while the next
-//! one is read; on a live source there is one at a time. Where several workers feed the device a batch is in pieces: each thread of a [`Crew`] does what is
-//! to be done here for a piece of it, while another one reads the next batch; what functions with state judge is in shares by flow. Where the device fails, those that were with it are judged here, so each packet is
+//! one is read. On a live source that is so where it is worth it ([`Overlap`]): otherwise the next one has all packets that come until the one before is
+//! back. Where several workers feed the device a batch is in pieces: each thread of a [`Crew`] does what is to be done here for a piece of it, while
+//! another one reads the next batch; what functions with state judge is in shares by flow. Where the device fails, those that were with it are judged here, so each packet is
 //! judged once. State that it keeps for flows is copied here from time to time, and is gone on with from the last copy; what it lacks is what
 //! packets changed since. The device is tried again after a while, and begins with the state as it is here then.
 //!
@@ -10,12 +11,14 @@
 //! each device has the flows of its packets; the flows of one that fails are here until it is back, and the others go on.
 //!
 //! With `auto`, a chain with functions with state is run by all cores as without a device, or with the device, whichever is better, if there are several
-//! workers or the device has such functions: flows move between two batches.
+//! workers or the device has such functions: flows move between two batches. Where the device is still to be opened, all functions are run so until
+//! it is there.
 //!
 //! State is saved, and handed on to another chain, with no batch away. What a device does not take of that chain, or has not taken yet, is
 //! done here.
 //!
 //! [`Accelerator`]: crate::offload::accelerator::Accelerator
+//! [`Overlap`]: crate::offload::pace::Overlap
 
 mod ends;
 mod moves;
@@ -35,6 +38,7 @@ use packetloom_io::capture::Resolution;
 use packetloom_nf::Report;
 use packetloom_nf::flows::Counts;
 use packetloom_nf::units::Span;
+use packetloom_packet::Timestamp;
 use packetloom_packet::batch::{Policy, empty_arena};
 
 use self::moves::Moves;
@@ -48,23 +52,32 @@ use super::statistics::TurnClock;
 use super::{Intake, Outlet, pipelines};
 use crate::chain::{self, Run};
 use crate::crew::Crew;
-use crate::offload::pace::{BatchSizer, Router};
-use crate::offload::{self, stateful};
+use crate::offload::opening::Opening;
+use crate::offload::pace::{BatchSizer, Overlap, Router};
+use crate::offload::{self, Unfinished, stateful};
 use crate::outcome::{Shares, TopFlows};
 use crate::pipeline::work::Work;
 use crate::pipeline::{Expiry, Pipeline, WorkerReport};
 use crate::state::{Held, Saved};
 use crate::{Chain, Error, Plan, State};
 
-/// Runs a chain on devices, of which there is one at least.
+/// What a run on devices came to.
+pub(super) struct Ran {
+    pub(super) report: WorkerReport,
+    /// Who judged how many packets; none where there was no device.
+    pub(super) shares: Option<Shares>,
+    pub(super) unfinished: Unfinished,
+}
+
+/// Runs a chain on devices, of which there is one at least; or on cores, until one is opened.
 pub(super) fn run(
     lifecycle: &mut Lifecycle<'_, '_>,
-    devices: Vec<Device>,
+    (devices, opening): (Vec<Device>, Option<Opening>),
     intake: &mut Intake<'_>,
     outlet: &mut Outlet<'_>,
-) -> Result<(WorkerReport, Shares), Error> {
+) -> Result<Ran, Error> {
     let restored = lifecycle.restored();
-    let mut runner = Runner::new(lifecycle.plan(), devices, intake, outlet)?;
+    let mut runner = Runner::new(lifecycle.plan(), (devices, opening), intake, outlet)?;
     runner.moves.every = lifecycle.move_every();
     runner.moves.has_restored = restored.is_some();
     if let Some((_, error)) =
@@ -77,7 +90,7 @@ pub(super) fn run(
             && let Some(report) = runner.judge_on_cores(lifecycle, intake, outlet)?
         {
             runner.tell(lifecycle);
-            return Ok((report, runner.shares()));
+            return Ok(runner.left(report));
         }
         let judged = runner.judge_all(lifecycle, intake, outlet);
         runner.tell(lifecycle);
@@ -117,6 +130,12 @@ struct Runner {
     /// What is run.
     plan: Plan,
     units: Vec<Unit>,
+    /// How long a batch may be away.
+    limit: Option<Duration>,
+    /// With none of them, until one is opened.
+    opening: Option<Opening>,
+    /// Whether no device was ready so far that was opened in this way.
+    is_awaited: bool,
     /// How many of these are used, from the first on.
     used: usize,
     /// The one that got a batch last.
@@ -152,6 +171,10 @@ struct Runner {
     resolution: Option<Resolution>,
     pace: BatchSizer,
     choice: Router,
+    /// On a live source: whether batches overlap; when the last one was sent; and how far time had come with the last one that came back.
+    overlap: Overlap,
+    sent: Instant,
+    time: Option<Timestamp>,
     moves: Moves,
     under_way: VecDeque<Away>,
     spare: Vec<Pieces>,
@@ -161,7 +184,7 @@ struct Runner {
 impl Runner {
     fn new(
         plan: &Plan,
-        devices: Vec<Device>,
+        (devices, opening): (Vec<Device>, Option<Opening>),
         intake: &mut Intake<'_>,
         outlet: &Outlet<'_>,
     ) -> Result<Self, Error> {
@@ -174,6 +197,9 @@ impl Runner {
         intake.leaves_paging = crew.members() > 1;
         Ok(Self {
             units: devices.into_iter().map(|device| Unit::new(device, limit)).collect(),
+            limit,
+            is_awaited: opening.is_some(),
+            opening,
             used: 1,
             turn: 0,
             seed: RandomState::new().hash_one(0u64),
@@ -195,6 +221,9 @@ impl Runner {
             resolution: outlet.outputs.sink.as_ref().map(|sink| sink.resolution()),
             pace: BatchSizer::new(room, latency),
             choice: Router::default(),
+            overlap: Overlap::default(),
+            sent: Instant::now(),
+            time: None,
             moves: Moves::new(intake.received),
             under_way: VecDeque::new(),
             spare: Vec::new(),
@@ -228,8 +257,9 @@ impl Runner {
     ) -> Result<Vec<(usize, offload::Error)>, Error> {
         self.set_plan(plan);
         self.choice = Router::default();
+        self.overlap = Overlap::default();
         self.moves.router.forget();
-        self.used = if plan.suits_several() { self.units.len() } else { 1 };
+        self.used = if plan.suits_several() { self.units.len() } else { self.units.len().min(1) };
         let (seed, used, workers) = (self.seed, self.used, self.crew.members());
         let spread = plan.device_spread().filter(|_| used > 1);
         self.partition = spread.map(|by| Partition { by, seed, workers: used });
@@ -240,6 +270,29 @@ impl Runner {
         }
         self.restore(&state)?;
         Ok(failed)
+    }
+
+    /// Takes the device that was opened, once it is, which is waited for or not, and begins to load the chain's functions onto it: while cores have all
+    /// flows.
+    fn take_opened(&mut self, waits: bool) {
+        self.opening.iter_mut().for_each(Opening::tend);
+        let Some(opening) = self.opening.take_if(|opening| waits || opening.is_over()) else { return };
+        let Some(device) = opening.wait() else { return };
+        self.units.push(Unit::new(device, self.limit));
+        self.used = 1;
+        self.resize(&self.plan.clone());
+        let _ = self.load(false);
+    }
+
+    /// Goes on with batches of the size that devices have room for.
+    fn resize(&mut self, plan: &Plan) {
+        let room = room(plan, self.units.iter().map(|unit| &unit.device));
+        if room != self.room {
+            self.room = room;
+            self.pace = self.pace.with_room(room);
+        }
+        // As many pieces as suit what the device has.
+        self.spare.clear();
     }
 
     /// Takes note of the chain that is run.
@@ -277,6 +330,13 @@ impl Runner {
     fn depth(&mut self) -> usize {
         // One of them gets its flows when no batch is on its way.
         if self.units().any(Unit::waits_for_flows) {
+            return 1;
+        }
+        // None is away when states are looked for that are over.
+        let time = self.time;
+        let is_due =
+            |unit: &mut Unit| unit.judge().zip(time).is_some_and(|(there, now)| there.is_sweep_due(now));
+        if self.units().any(is_due) {
             return 1;
         }
         let is_split = self.partition.is_some();
@@ -323,7 +383,7 @@ impl Runner {
             }
             outlet.tell(intake, lifecycle.notice());
             // Verdicts that are known do not wait for the next packets to be read.
-            while self.is_back() {
+            while self.is_back() || self.live && self.under_way.len() >= self.depth() {
                 self.finish_oldest(outlet)?;
             }
             let mut pieces = self.spare.pop().unwrap_or_else(|| self.pieces());
@@ -345,9 +405,12 @@ impl Runner {
                 continue;
             }
             let polled = match next.take() {
+                None if self.live && !self.under_way.is_empty() => {
+                    pieces.fill(size, intake, &later, |intake, batch| intake.poll(batch))
+                }
                 None => {
                     let is_due = |packets: u64| lifecycle.is_due(packets, begun);
-                    pieces.fill(size, intake, &later, |intake, batch| intake.fill(batch, is_due))?
+                    pieces.fill(size, intake, &later, |intake, batch| intake.fill(batch, is_due))
                 }
                 Some((before, is_for_device)) => {
                     let crew = Arc::clone(&self.crew);
@@ -356,11 +419,21 @@ impl Runner {
                     let send = || self.go_on_with(before, end, is_for_device, outlet);
                     let (polled, done) = crew.beside(read, send);
                     done?;
-                    polled?
+                    polled
                 }
             };
-            match polled {
+            if polled.is_err() {
+                // Packets that came before go on first.
+                self.finish_all(outlet)?;
+            }
+            match polled? {
                 Polled::Frames => {}
+                // What comes until one is back comes together.
+                Polled::Nothing if !self.under_way.is_empty() => {
+                    self.spare.push(pieces);
+                    self.finish_oldest(outlet)?;
+                    continue;
+                }
                 Polled::Nothing => {
                     has_worked = false;
                     // Where time goes on without packets, none is away then.
@@ -378,10 +451,18 @@ impl Runner {
                 }
                 Polled::End => break,
             }
-            // On a live source nobody waits for the next batch to get the verdicts on this one.
             if self.live {
+                // Nobody waits for the next batch to get the verdicts on this one. Unless they overlap the next one has what comes meanwhile.
+                let packets = pieces.packets;
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
-                self.finish_all(outlet)?;
+                let sent = self.under_way.back().filter(|away| !away.with.is_empty()).map(|away| away.sent);
+                if !self.overlap.is_worth(packets) {
+                    self.finish_all(outlet)?;
+                }
+                if let Some(sent) = sent {
+                    let since = mem::replace(&mut self.sent, sent);
+                    self.overlap.observe(packets, sent - since, intake.rested);
+                }
             } else if self.crew.members() == 1 {
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
             } else {
@@ -438,6 +519,8 @@ impl Runner {
         }
         let away = self.send(pieces, end, is_for_device);
         self.under_way.push_back(away);
+        let away = self.under_way.iter().filter(|away| !away.with.is_empty()).count();
+        self.shares.away = self.shares.away.max(away);
         match done {
             Some(done) => self.deliver(done.pieces, outlet),
             None => Ok(()),
@@ -624,6 +707,8 @@ impl Runner {
         self.pace.observe(read, away.pieces.read.elapsed());
         if self.live {
             away.pieces.used().iter_mut().for_each(|work| work.expiry = Expiry::after(&work.batch));
+            let last = away.pieces.used().last().and_then(|work| work.expiry);
+            self.time = last.map(|expiry| expiry.now()).or(self.time);
         }
         Ok(())
     }
@@ -739,8 +824,11 @@ impl Runner {
         Ok(())
     }
 
-    /// Ends idle state on devices.
+    /// Ends idle state on devices, unless batches are away.
     fn sweep(&mut self, expiry: Expiry) {
+        if !self.under_way.is_empty() {
+            return;
+        }
         for unit in 0..self.used {
             let Self { units, stages, .. } = self;
             let main = stages[0].get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -863,16 +951,29 @@ impl Runner {
         }
     }
 
-    fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<(WorkerReport, Shares), Error> {
+    fn end(mut self, outlet: &mut Outlet<'_>, state: Option<State>) -> Result<Ran, Error> {
         self.drain_all(outlet, state.is_some())?;
         let Self { units, used, stages, crew, .. } = &mut self;
         let copies = units[..*used].iter_mut().filter_map(Unit::copy).map(|(copy, _)| copy);
         ends::end(&copies.collect::<Vec<_>>(), stages, crew, outlet)?;
-        Ok((WorkerReport { state, ..self.report() }, self.shares()))
+        let report = WorkerReport { state, ..self.report() };
+        Ok(self.left(report))
     }
 
-    /// Who judged how many packets, and what became of the devices meanwhile.
-    fn shares(mut self) -> Shares {
+    /// Adds who judged how many packets, and what became of the devices meanwhile; with `auto`, leaves to their threads what is not done.
+    fn left(mut self, report: WorkerReport) -> Ran {
+        let mut unfinished = Unfinished::default();
+        // Where devices were named, what is being loaded is waited for.
+        if self.is_auto {
+            self.units.iter_mut().for_each(|unit| unit.supervisor.leave(&mut unfinished));
+        }
+        self.shares.is_late = match self.opening {
+            Some(opening) if opening.is_over() => opening.wait().is_some(),
+            // A run that is over before it began needed none.
+            Some(opening) => opening.leave(&mut unfinished),
+            None => false,
+        };
+        let has_devices = self.shares.is_late || !self.units.is_empty();
         for Unit { device, supervisor, judged, .. } in &self.units {
             let (loads, longest) = supervisor.loads();
             self.shares.faults += supervisor.faults();
@@ -880,7 +981,7 @@ impl Runner {
             self.shares.longest_load = self.shares.longest_load.max(longest);
             self.shares.devices.push((device.description().id.to_string(), *judged));
         }
-        self.shares
+        Ran { report, shares: has_devices.then_some(self.shares), unfinished }
     }
 }
 
@@ -955,14 +1056,8 @@ impl lifecycle::Runner for Runner {
 
     fn swap(&mut self, plan: &Plan, swap: ChainSwap) -> Result<(), Error> {
         let ChainSwap { before, state, .. } = swap;
-        let room = room(plan, self.units.iter().map(|unit| &unit.device));
-        if room != self.room {
-            self.room = room;
-            self.pace = self.pace.with_room(room);
-        }
-        // As many pieces as suit what the device has.
-        self.spare.clear();
-        for (stages, next) in self.stages.iter_mut().zip(stages(plan, &self.crew, room)) {
+        self.resize(plan);
+        for (stages, next) in self.stages.iter_mut().zip(stages(plan, &self.crew, self.room)) {
             let next = next.into_inner().unwrap_or_else(PoisonError::into_inner);
             stages.get_mut().unwrap_or_else(PoisonError::into_inner).succeed(next, &before);
         }

@@ -75,9 +75,9 @@ impl Runner {
         self.is_auto && !self.plan.moves()
     }
 
-    /// Whether state moves between devices and cores, or stays with all cores since there is nothing for devices.
+    /// Whether state moves between devices and cores, or stays with all cores since there is nothing for devices, or none of them yet.
     pub(super) fn has_moves(&self) -> bool {
-        self.plan.moves() || self.is_auto && self.plan.on_device() == 0
+        self.plan.moves() || self.is_auto && (self.plan.on_device() == 0 || self.is_awaited)
     }
 
     /// Flows whose state moves, at most: each began with a packet.
@@ -109,6 +109,7 @@ impl Runner {
         let first = intake.received;
         self.moves.last = first;
         if self.moves.every.is_some() {
+            self.take_opened(true);
             let used = self.used;
             let waited = self.units[..used].iter_mut().enumerate();
             let failed: Vec<_> =
@@ -126,6 +127,7 @@ impl Runner {
                 // It has other rules.
                 self.take_rules(lifecycle);
             }
+            self.take_opened(false);
             self.units().for_each(|unit| unit.supervisor.tend());
             self.tell(lifecycle);
             let rested = mem::take(&mut intake.rested);
@@ -134,7 +136,7 @@ impl Runner {
             let is_known = !(intake.spins && intake.source.now().is_some());
             let flows = self.flows(intake);
             let is_ready = self.units().any(|unit| unit.supervisor.ready().is_some());
-            is_ready && is_known && self.moves.is_due(intake, flows)
+            is_ready && (!self.plan.moves() || is_known && self.moves.is_due(intake, flows))
         };
         let stay = Stay { is_over: &mut is_over, until };
         let left = workers::run_until(lifecycle, intake, outlet, begin, Some(stay))?;
@@ -197,7 +199,9 @@ impl Runner {
         self.restore(&state)?;
         self.moves.last = intake.received;
         let is_there = self.units().any(|unit| unit.is_there);
+        self.is_awaited &= !is_there;
         match is_there {
+            true if !self.plan.moves() => {}
             true => self.moved(true, since, intake),
             false => self.moves.router.forced(),
         }
