@@ -161,22 +161,28 @@ impl Overlap {
         self.overlaps && packets >= LEAST
     }
 
-    /// Takes note of a batch that was sent, of the time since the one before, and of what of it was spent on waiting for packets.
-    pub fn observe(&mut self, packets: usize, time: Duration, rested: Duration) {
+    /// Begins with a series anew: there was something else to do.
+    pub fn restart(&mut self) {
+        (self.batches, self.packets, self.time, self.has_rested) = (0, 0, Duration::ZERO, false);
+    }
+
+    /// Takes note of a batch that was sent, of the time since the one before, and of whether there were no packets for a while meanwhile.
+    pub fn observe(&mut self, packets: usize, time: Duration, has_rested: bool) {
         self.batches += 1;
         if self.batches > LEFT_OUT {
             self.packets += packets;
             self.time += time;
         }
-        self.has_rested |= !rested.is_zero();
+        self.has_rested |= has_rested;
         if self.batches < LEFT_OUT + SERIES {
             return;
         }
         let now = usize::from(self.overlaps);
         self.costs[now] = Some(self.time.as_nanos() as f64 / self.packets.max(1) as f64);
-        (self.batches, self.packets, self.time) = (0, 0, Duration::ZERO);
+        let has_rested = self.has_rested;
+        self.restart();
         self.left = self.left.saturating_sub(1);
-        if std::mem::take(&mut self.has_rested) {
+        if has_rested {
             (self.overlaps, self.costs, self.left) = (false, [None; 2], self.held);
             return;
         }
@@ -510,14 +516,14 @@ mod tests {
     }
 
     /// Of a hundred thousand batches those that overlapped, where a packet costs so many nanoseconds, alone and overlapping.
-    fn overlapping(costs: impl Fn(u32) -> [u64; 2], rested: Duration) -> u32 {
+    fn overlapping(costs: impl Fn(u32) -> [u64; 2], has_rested: bool) -> u32 {
         let mut overlap = Overlap::default();
         let mut count = 0;
         for batch in 0..100_000 {
             let overlaps = overlap.is_worth(1_000);
             count += u32::from(overlaps);
             let time = Duration::from_nanos(costs(batch)[usize::from(overlaps)] * 1_000);
-            overlap.observe(1_000, time, rested);
+            overlap.observe(1_000, time, has_rested);
         }
         assert!(!overlap.is_worth(LEAST - 1));
         count
@@ -525,7 +531,7 @@ mod tests {
 
     #[test]
     fn batches_overlap_where_more_are_judged_so() {
-        let always = |costs| overlapping(move |_| costs, Duration::ZERO);
+        let always = |costs| overlapping(move |_| costs, false);
         let better = always([200, 100]);
         assert!(better > 90_000, "{better}");
         // The device does as much in either way, or less with smaller batches: now and then that is tried.
@@ -535,13 +541,13 @@ mod tests {
         }
         // What changes is seen.
         let changes = |batch| if batch < 50_000 { [100, 100] } else { [100, 50] };
-        let better = overlapping(changes, Duration::ZERO);
+        let better = overlapping(changes, false);
         assert!((20_000..51_000).contains(&better), "{better}");
         let changes = |batch| if batch < 50_000 { [100, 50] } else { [100, 100] };
-        let worse = overlapping(changes, Duration::ZERO);
+        let worse = overlapping(changes, false);
         assert!((45_000..55_000).contains(&worse), "{worse}");
         // There are no more packets.
-        assert_eq!(overlapping(|_| [100, 50], micros(1)), 0);
+        assert_eq!(overlapping(|_| [100, 50], true), 0);
     }
 
     /// What a run of so many packets took, and how often state moved, by what a packet costs, by the device or not, after so many; in batches of

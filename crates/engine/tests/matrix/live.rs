@@ -45,7 +45,8 @@ fn batches_overlap() {
             let each: Box<dyn FnMut(u64) + Send> = Box::new(|_| thread::sleep(PAUSE));
             let faults = Faults::new();
             let device = device.with_faults(&faults);
-            let how = How { is_stream: true, each: Some(each), reloads, ..on(&device, &settings) };
+            let how =
+                How { is_stream: true, is_live: true, each: Some(each), reloads, ..on(&device, &settings) };
             let (found, shares, notices) = slowly(&faults, || results(&chain, &capture, how));
             assert_eq!(found.summary, expected.summary, "{settings}\n{chain}");
             assert!(found == expected, "{settings}: other records, log or packets\n{chain}");
@@ -75,6 +76,7 @@ fn devices_fail_where_batches_overlap() {
             };
             let how = How {
                 is_stream: true,
+                is_live: true,
                 each: Some(Box::new(each)),
                 ..on(&device.with_faults(&faults), &settings)
             };

@@ -15,6 +15,7 @@ use packetloom_io::input::Stop;
 use packetloom_io::output::Output;
 use packetloom_io::{Polled, Source};
 use packetloom_nf::{Context, FunctionSpec};
+use packetloom_packet::batch::empty_arena;
 use packetloom_packet::{Batch, FrameRef, Key, PortNames};
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
@@ -119,6 +120,8 @@ pub struct How<'a> {
     pub each: Option<Box<dyn FnMut(u64) + Send + 'a>>,
     /// Packets after which the run ends.
     pub limit: Option<u64>,
+    /// Whether packets come as somebody sends them, so that nobody waits for the next ones.
+    pub is_live: bool,
     /// Whether packets come by interfaces with names, and leave by such.
     pub is_wired: bool,
     /// State that it begins with.
@@ -176,7 +179,7 @@ impl Source for Gated {
             }
         }
         if answers.lock().expect("no panic").len() < self.asked {
-            batch.reset(packetloom_packet::batch::empty_arena());
+            batch.reset(empty_arena());
             return Ok(Polled::Nothing);
         }
         let room = batch.capacity();
@@ -233,6 +236,34 @@ impl Source for Wired {
     fn port_names(&self) -> Option<PortNames> {
         static NAMES: OnceLock<PortNames> = OnceLock::new();
         Some(NAMES.get_or_init(|| Arc::new([Some("eth0".into()), Some("wg1".into()), None])).clone())
+    }
+}
+
+/// Frames that come as somebody sends them: now and then there are none.
+struct Live {
+    source: Box<dyn Source>,
+    polls: u32,
+}
+
+/// Looks until there is none: batches are measured in series, which are to have some without.
+const RESTS: u32 = 101;
+
+impl Source for Live {
+    fn poll(&mut self, batch: &mut Batch) -> Result<Polled, packetloom_io::Error> {
+        self.polls += 1;
+        if self.polls.is_multiple_of(RESTS) {
+            batch.reset(empty_arena());
+            return Ok(Polled::Nothing);
+        }
+        self.source.poll(batch)
+    }
+
+    fn wait(&mut self, timeout: std::time::Duration) -> Result<(), packetloom_io::Error> {
+        self.source.wait(timeout)
+    }
+
+    fn is_live(&self) -> bool {
+        true
     }
 }
 
@@ -332,6 +363,9 @@ pub fn all_results(chain: &str, capture: &[u8], mut how: How<'_>) -> (Results, O
     };
     let control = Arc::new(Control::default());
     let mut source: Box<dyn Source> = if how.is_wired { Box::new(Wired(source)) } else { Box::new(source) };
+    if how.is_live {
+        source = Box::new(Live { source, polls: 0 });
+    }
     if let Some(transactions) = how.transactions.take() {
         source = Box::new(Gated { source, transactions, control: control.clone(), received: 0, asked: 0 });
     }

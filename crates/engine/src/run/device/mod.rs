@@ -171,9 +171,10 @@ struct Runner {
     resolution: Option<Resolution>,
     pace: BatchSizer,
     choice: Router,
-    /// On a live source: whether batches overlap; when the last one was sent; and how far time had come with the last one that came back.
+    /// On a live source: whether batches overlap; when the last one was sent, and whether no packets came since; and how far time had come with the last one that came back.
     overlap: Overlap,
     sent: Instant,
+    has_rested: bool,
     time: Option<Timestamp>,
     moves: Moves,
     under_way: VecDeque<Away>,
@@ -223,6 +224,7 @@ impl Runner {
             choice: Router::default(),
             overlap: Overlap::default(),
             sent: Instant::now(),
+            has_rested: false,
             time: None,
             moves: Moves::new(intake.received),
             under_way: VecDeque::new(),
@@ -430,12 +432,13 @@ impl Runner {
                 Polled::Frames => {}
                 // What comes until one is back comes together.
                 Polled::Nothing if !self.under_way.is_empty() => {
+                    self.has_rested = true;
                     self.spare.push(pieces);
                     self.finish_oldest(outlet)?;
                     continue;
                 }
                 Polled::Nothing => {
-                    has_worked = false;
+                    (has_worked, self.has_rested) = (false, true);
                     // Where time goes on without packets, none is away then.
                     let first = &mut pieces.works[0];
                     if let Some(now) = intake.tick(&mut first.batch) {
@@ -459,9 +462,10 @@ impl Runner {
                 if !self.overlap.is_worth(packets) {
                     self.finish_all(outlet)?;
                 }
+                let has_rested = mem::take(&mut self.has_rested) || !intake.rested.is_zero();
+                let since = mem::replace(&mut self.sent, sent.unwrap_or_else(Instant::now));
                 if let Some(sent) = sent {
-                    let since = mem::replace(&mut self.sent, sent);
-                    self.overlap.observe(packets, sent - since, intake.rested);
+                    self.overlap.observe(packets, sent - since, has_rested);
                 }
             } else if self.crew.members() == 1 {
                 self.go_on_with(pieces, intake.received, is_for_device, outlet)?;
@@ -540,6 +544,7 @@ impl Runner {
         intake: &mut Intake<'_>,
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Error> {
+        self.overlap.restart();
         let at = intake.position();
         let until = lifecycle.between_batches(at, self, outlet, &mut || intake.report())?;
         let moves = self.moves.until().filter(|_| self.has_moves());
