@@ -66,8 +66,10 @@ fn edge() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/edge/edge.pcap")
 }
 
+/// Compiled kernels are kept for the other tests.
 fn open(id: Id) -> Device {
-    Device::open(id, Cache::none()).expect("a device that is there")
+    let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"));
+    Device::open(id, cache).expect("a device that is there")
 }
 
 fn measure(id: Id, options: &Options) -> Vec<Value> {

@@ -69,6 +69,7 @@ nf = \"acl\"
 rules = \"rules\"
 [[chain]]
 nf = \"meter\"
+max_flows = 1000
 ";
 
 /// Each way to run a chain.
@@ -501,7 +502,7 @@ fn what_a_run_cannot_do_is_refused() {
 #[test]
 fn stop_ends_a_run_with_all_outputs() {
     for way in ["--workers 1", "--workers 3", "--device host"] {
-        let chain = format!("{CHAIN}[[chain]]\nnf = \"meter\"\noutput = \"flows\"\n");
+        let chain = format!("{CHAIN}[[chain]]\nnf = \"meter\"\nmax_flows = 1000\noutput = \"flows\"\n");
         let mut fed = Fed::start(&chain, &format!("{way} -w passed.pcap --save-state state"));
         fed.packets(0..6);
         fed.counters_at(6);

@@ -32,7 +32,7 @@ fn each_packet_is_in_one_of_two_captures() {
     {
         // What the chain file names is written beside it otherwise.
         let chain = fs::read_to_string(example.join("chain.toml")).expect("a chain file");
-        let chain = chain.replace("output = \"flows.jsonl\"\n", "");
+        let chain = chain.replace("output = \"flows.jsonl\"\n", "max_flows = 10000\n");
         for name in ["edge.pcap", "edge.rules"] {
             fs::copy(example.join(name), at(name)).expect("copied");
         }

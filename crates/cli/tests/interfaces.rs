@@ -197,7 +197,8 @@ permit udp from any port 53 to any
         (1, "0.3 tcp 192.0.2.9:1 > 10.0.0.1:80 flags S"),
     ];
     let capture = section(&[Some("inside"), Some("outside")], &lines);
-    let chain = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n[[chain]]\nnf = \"conntrack\"\n[[chain]]\nnf = \"meter\"\n";
+    let chain = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n[[chain]]\nnf = \"conntrack\"\n\
+                 [[chain]]\nnf = \"meter\"\nmax_flows = 1000\n";
     assert_eq!(passed(folder.path(), chain, &capture).len(), 5);
     let summary = json(&folder.path().join("summary.json"));
     assert_eq!(

@@ -50,7 +50,7 @@ impl Device {
         let backend = match id {
             Id::Cuda(number) => cuda::open(number)?,
             Id::OpenCl(number) => opencl::open(number)?,
-            Id::Host => host::open(host::MAX_GROUP)?,
+            Id::Host => host::open(host::MAX_GROUP, &cache)?,
         };
         Ok(Self::new(backend, cache))
     }
@@ -61,7 +61,7 @@ impl Device {
     /// # Errors
     /// As for [`Self::open`].
     pub fn host(lanes: u32, cache: Cache) -> Result<Self, Error> {
-        Ok(Self::new(host::open(lanes)?, cache))
+        Ok(Self::new(host::open(lanes, &cache)?, cache))
     }
 
     /// The same device once more, with faults: for tests and drills. It is a device of its own: memory, queues and kernels of the

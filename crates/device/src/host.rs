@@ -13,6 +13,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -71,12 +72,13 @@ const MAX_WORDS: usize = 256;
 
 const SIGNAL_ALARM: i32 = 14;
 
-/// The host, if it has a C compiler with sanitisers, with so many items that run in step.
-pub(crate) fn open(lanes: u32) -> Result<Arc<dyn Backend>, Error> {
+/// The host, if it has a C compiler with sanitisers, with so many items that run in step. The program that tries the compiler is kept in
+/// `cache`.
+pub(crate) fn open(lanes: u32, cache: &Cache) -> Result<Arc<dyn Backend>, Error> {
     if !lanes.is_power_of_two() || lanes > MAX_GROUP {
         return Err(Error::Misuse(format!("{lanes} lanes; expected a power of two up to {MAX_GROUP}")));
     }
-    Ok(Arc::new(Host::new(LIMIT, lanes)?))
+    Ok(Arc::new(Host::new(LIMIT, lanes, cache)?))
 }
 
 /// The compiler of this machine.
@@ -86,6 +88,8 @@ struct Compiler {
     command: Vec<String>,
     /// The first line of what it says of its version.
     version: String,
+    /// The program around the kernels, compiled for the first of them.
+    runner: Arc<OnceLock<Vec<u8>>>,
 }
 
 #[derive(Debug)]
@@ -354,9 +358,9 @@ impl Runner {
 }
 
 impl Host {
-    fn new(limit: Duration, lanes: u32) -> Result<Self, Error> {
+    fn new(limit: Duration, lanes: u32, cache: &Cache) -> Result<Self, Error> {
         static COMPILER: OnceLock<Result<Compiler, String>> = OnceLock::new();
-        let compiler = match COMPILER.get_or_init(Compiler::find) {
+        let compiler = match COMPILER.get_or_init(|| Compiler::find(cache)) {
             Ok(compiler) => compiler.clone(),
             Err(why) => return Err(Error::Unavailable { device: Id::Host.to_string(), why: why.clone() }),
         };
@@ -412,10 +416,7 @@ impl Backend for Host {
     }
 
     fn fingerprint(&self) -> String {
-        let Compiler { command, version } = &self.compiler;
-        // Whatever changes here may change the generated part of the text.
-        let text = Cache::key(&[RUNNER, include_str!("host.rs")]);
-        format!("host {} {version} {} {} {text}", command.join(" "), FLAGS.join(" "), std::env::consts::ARCH)
+        self.compiler.fingerprint()
     }
 
     fn compile(&self, program: &Program, text: &str) -> Result<Vec<u8>, Error> {
@@ -590,17 +591,22 @@ impl Backend for Host {
 
 impl Compiler {
     /// The compiler, after a try of what is needed of it; or why there is none.
-    fn find() -> Result<Self, String> {
+    fn find(cache: &Cache) -> Result<Self, String> {
         let command = std::env::var("CC").unwrap_or_default();
         let mut command: Vec<_> = command.split_whitespace().map(str::to_owned).collect();
         if command.is_empty() {
             command.push("cc".into());
         }
+        Self::of(command, cache)
+    }
+
+    /// As [`Self::find`], of a command. What the cache has of this version is run, but not compiled again.
+    fn of(command: Vec<String>, cache: &Cache) -> Result<Self, String> {
         let said = output(Command::new(&command[0]).args(&command[1..]).arg("--version"), COMPILER_LIMIT);
         let said = said.map_err(|error| format!("no C compiler: {}: {error}", command[0]))?;
         let version =
             String::from_utf8_lossy(&said.stdout).lines().next().unwrap_or_default().trim().to_owned();
-        let compiler = Self { command, version };
+        let compiler = Self { command, version, runner: Arc::default() };
         let entries = vec![Entry { name: "nothing", parameters: &[] }];
         let source = "KERNEL void nothing(void) {}\n".into();
         let program = Program {
@@ -613,15 +619,32 @@ impl Compiler {
             local: 0,
             entries,
         };
-        let tried = compiler.compile(&program, &program.text(MAX_GROUP));
-        let tried = tried.and_then(|binary| Runner::new(&program, &binary));
+        let text = program.text(MAX_GROUP);
+        let key = Cache::key(&[&compiler.fingerprint(), &text]);
+        let works = |binary: &[u8]| Runner::new(&program, binary).map(drop);
+        if cache.get(&key).is_some_and(|binary| works(&binary).is_ok()) {
+            return Ok(compiler);
+        }
+        let tried = compiler.compile(&program, &text).and_then(|binary| {
+            works(&binary)?;
+            cache.put(&key, &binary);
+            Ok(())
+        });
         match tried {
-            Ok(_) => Ok(compiler),
+            Ok(()) => Ok(compiler),
             Err(error) => {
                 let command = compiler.command.join(" ");
                 Err(format!("programs that {command} compiles with sanitisers do not work: {error}"))
             }
         }
+    }
+
+    /// What tells its binaries from those of another.
+    fn fingerprint(&self) -> String {
+        let Self { command, version, .. } = self;
+        // Whatever changes here may change the generated part of the text.
+        let text = Cache::key(&[RUNNER, include_str!("host.rs")]);
+        format!("host {} {version} {} {} {text}", command.join(" "), FLAGS.join(" "), std::env::consts::ARCH)
     }
 
     fn compile(&self, program: &Program, text: &str) -> Result<Vec<u8>, Error> {
@@ -633,27 +656,42 @@ impl Compiler {
         }
         let failed = |why: std::io::Error| Error::Failed { call: "compile kernels", why: why.to_string() };
         let folder = tempfile::tempdir().map_err(failed)?;
+        let at = |name: &str| folder.path().join(name);
         let kernels = format!("{text}\n{}", glue(program));
         // Reports name the program by its file.
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let name: String = program.name.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
         let name = format!("kernels_{name}.c");
-        std::fs::write(folder.path().join(&name), kernels).map_err(failed)?;
-        std::fs::write(folder.path().join("host.c"), RUNNER).map_err(failed)?;
+        std::fs::write(at(&name), kernels).map_err(failed)?;
+        match self.runner.get() {
+            Some(runner) => std::fs::write(at("host.o"), runner).map_err(failed)?,
+            None => {
+                std::fs::write(at("host.c"), RUNNER).map_err(failed)?;
+                self.run(folder.path(), &["-c", "host.c", "-o", "host.o"])?;
+                let _ = self.runner.set(std::fs::read(at("host.o")).map_err(failed)?);
+            }
+        }
+        self.run(folder.path(), &[&name, "host.o", "-o", "kernels"])?;
+        std::fs::read(at("kernels")).map_err(failed)
+    }
+
+    /// Compiles or links files of a folder.
+    fn run(&self, folder: &Path, arguments: &[&str]) -> Result<(), Error> {
+        let failed = |why: std::io::Error| Error::Failed { call: "compile kernels", why: why.to_string() };
         let mut command = Command::new(&self.command[0]);
         command
             .args(&self.command[1..])
             .args(FLAGS)
-            .arg(format!("-ffile-prefix-map={}=.", folder.path().display()))
-            .args([&name, "host.c", "-o", "kernels"])
-            .current_dir(folder.path())
+            .arg(format!("-ffile-prefix-map={}=.", folder.display()))
+            .args(arguments)
+            .current_dir(folder)
             .env("LC_ALL", "C");
         let said = output(&mut command, COMPILER_LIMIT).map_err(failed)?;
         if !said.status.success() {
             let log = String::from_utf8_lossy(&said.stderr).trim().to_owned();
             return Err(Error::Build { log: if log.is_empty() { said.status.to_string() } else { log } });
         }
-        std::fs::read(folder.path().join("kernels")).map_err(failed)
+        Ok(())
     }
 }
 
@@ -751,7 +789,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_never_ends_is_ended() {
-        let mut host = Host::new(LIMIT, MAX_GROUP).expect("a C compiler with sanitisers");
+        let mut host = Host::new(LIMIT, MAX_GROUP, &Cache::none()).expect("a C compiler with sanitisers");
         let source = "KERNEL void turns(GLOBAL volatile u32 *stop, u32 once) {\n\
             while (!once && *stop == 0) {\n  }\n  if (local_index() == 0) *stop += 1;\n}\n";
         let entries = vec![Entry { name: "turns", parameters: &[Parameter::Memory, Parameter::U32] }];
@@ -808,6 +846,37 @@ mod tests {
         assert!(start.elapsed() < LIMIT);
     }
 
+    /// Each time its version is asked for; what it compiled works still, or it compiles again.
+    #[test]
+    fn a_compiler_is_tried_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+        let script =
+            format!("echo \"$1\" >> {0}\n[ -e {1} ] && exit 7\nexec cc \"$@\"\n", at("calls"), at("broken"));
+        std::fs::write(at("compiler"), script).expect("written");
+        let calls = |cache: &Cache| {
+            let _ = std::fs::remove_file(at("calls"));
+            let found = Compiler::of(vec!["sh".into(), at("compiler")], cache);
+            let calls = std::fs::read_to_string(at("calls")).expect("it was called");
+            assert!(calls.starts_with("--version\n"), "{calls}");
+            (found.map(drop), calls.lines().count())
+        };
+        let cache = Cache::at(at("cache"));
+        // The program around the kernels, and the program.
+        assert_eq!([0; 2].map(|_| calls(&Cache::none())), [(Ok(()), 3), (Ok(()), 3)]);
+        assert_eq!([0; 2].map(|_| calls(&cache)), [(Ok(()), 3), (Ok(()), 1)]);
+        let kept = std::fs::read_dir(at("cache")).expect("a folder").next().expect("a file").expect("read");
+        std::fs::write(kept.path(), "spoiled").expect("written");
+        assert_eq!([0; 2].map(|_| calls(&cache)), [(Ok(()), 3), (Ok(()), 1)]);
+        // Without sanitisers, say; of a version that says nothing.
+        std::fs::write(at("broken"), "").expect("written");
+        let (found, count) = calls(&cache);
+        assert!(found.expect_err("it fails").contains("do not work: "));
+        assert_eq!(count, 2);
+        assert!(Compiler::of(vec!["cc".into()], &cache).is_ok(), "another one is tried by itself");
+        assert_eq!(std::fs::read_dir(at("cache")).expect("a folder").count(), 2);
+    }
+
     #[test]
     fn a_process_that_never_answers_is_ended() {
         let start = Instant::now();
@@ -825,7 +894,7 @@ mod tests {
 
     #[test]
     fn a_binary_of_other_entries_is_not_loaded() {
-        let host = Host::new(LIMIT, MAX_GROUP).expect("a C compiler with sanitisers");
+        let host = Host::new(LIMIT, MAX_GROUP, &Cache::none()).expect("a C compiler with sanitisers");
         let program = |parameters| Program {
             name: "entries",
             source: "KERNEL void entry(u64 x) { (void)x; }\n".into(),

@@ -37,6 +37,7 @@ flows = \"connections\"
 invalid = \"pass\"
 [[chain]]
 nf = \"meter\"
+max_flows = 4000
 output = \"records\"
 ";
 
@@ -522,7 +523,7 @@ fn vlans_are_listed_and_named() {
 /// Where flows are not by VLANs, a filter that tests them is an error, and nothing is removed.
 #[test]
 fn vlans_of_flows_without_them_are_refused() {
-    let chain = "[[chain]]\nnf = \"meter\"\nfields = \"full\"\noutput = \"records\"\n";
+    let chain = "[[chain]]\nnf = \"meter\"\nmax_flows = 1000\nfields = \"full\"\noutput = \"records\"\n";
     for way in WAYS {
         let mut fed = Fed::start(chain, way);
         fed.send(&packets::pcap("1.0 vlan 12 udp 10.0.0.1:5000 > 10.0.0.2:53")[24..]);

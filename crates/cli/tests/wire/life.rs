@@ -388,7 +388,8 @@ fn a_killed_run_of_a_backend_leaves_nothing(backend: &str) {
 #[test]
 fn records_are_there_while_the_run_goes_on() {
     let Some(net) = Net::new() else { return };
-    let chain = "[[chain]]\nnf = \"meter\"\nidle_timeout = \"500ms\"\noutput = \"flows.jsonl\"\n";
+    let chain =
+        "[[chain]]\nnf = \"meter\"\nmax_flows = 10000\nidle_timeout = \"500ms\"\noutput = \"flows.jsonl\"\n";
     for arguments in ["--workers 2", "--device host"] {
         records_appear(&net, chain, arguments);
     }
