@@ -23,9 +23,11 @@ const PACKETS: &str = "\
 0.5 tcp 10.0.0.2:1000 > 192.0.2.1:80
 ";
 
+/// With a small table: a device goes through all of it at the end.
 fn balancer(backend: &str) -> String {
     format!(
-        "[[chain]]\nnf = \"counter\"\n[[chain]]\nnf = \"balancer\"\n[[chain.services]]\naddress = \"192.0.2.1\"\n\
+        "[flows.5-tuple]\nby = \"5-tuple\"\nmax_flows = 4000\n\
+         [[chain]]\nnf = \"counter\"\n[[chain]]\nnf = \"balancer\"\n[[chain.services]]\naddress = \"192.0.2.1\"\n\
          backends = [{{ address = \"{backend}\" }}]\n"
     )
 }
@@ -159,7 +161,8 @@ fn a_bucket_holds_no_more_than_its_new_burst() {
     let folder = Folder::new();
     let limiter = |burst: &str| {
         format!(
-            "[[chain]]\nnf = \"limiter\"\nrate = \"1packets/s\"\nburst = \"{burst}\"\nflows = \"source\"\n"
+            "[flows.source]\nby = \"source\"\nmax_flows = 4000\n\
+             [[chain]]\nnf = \"limiter\"\nrate = \"1packets/s\"\nburst = \"{burst}\"\nflows = \"source\"\n"
         )
     };
     folder.write("large.toml", limiter("10packets"));

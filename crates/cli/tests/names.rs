@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use packetloom_testing::collector::Collector;
 use packetloom_testing::{corpus, has_tshark};
@@ -339,8 +340,17 @@ fn all_names_are_those_of_tshark() {
                  fields = \"full\"\nframings = \"all\"\nidle_timeout = \"0\"\nactive_timeout = \"0\"\noutput = \"flows\"\n";
     fs::write(folder.path().join("chain.toml"), chain).expect("written");
     let (mut compared, mut several, mut differences) = (0, 0, Vec::new());
-    for capture in captures().into_iter().chain([root().join("examples/edge/edge.pcap"), scripted.clone()]) {
-        succeed(packetloom().current_dir(&folder).args(["-q", "run", "chain.toml", "-r"]).arg(&capture));
+    let captures: Vec<_> =
+        captures().into_iter().chain([root().join("examples/edge/edge.pcap"), scripted.clone()]).collect();
+    // tshark takes a while to start.
+    let theirs: Vec<_> = thread::scope(|scope| {
+        let parts = captures.chunks(captures.len().div_ceil(4));
+        let parts = parts.map(|part| scope.spawn(|| part.iter().map(|of| of_tshark(of)).collect::<Vec<_>>()));
+        let parts: Vec<_> = parts.collect();
+        parts.into_iter().flat_map(|part| part.join().expect("no panic")).collect()
+    });
+    for (capture, mut theirs) in captures.iter().zip(theirs) {
+        succeed(packetloom().current_dir(&folder).args(["-q", "run", "chain.toml", "-r"]).arg(capture));
         let mut ours: BTreeMap<Flow, BTreeSet<_>> = BTreeMap::new();
         for record in json_lines(&folder.path().join("flows")) {
             let names = names(&record);
@@ -349,8 +359,7 @@ fn all_names_are_those_of_tshark() {
                 ours.entry(flow(&record)).or_default().extend(names);
             }
         }
-        let mut theirs = of_tshark(&capture);
-        if capture == scripted {
+        if *capture == scripted {
             // There is no room for the last questions.
             let left_out =
                 ["q16", "q17", "q18", "q19"].map(|name| (NAMES[0].to_owned(), format!("{name}.example")));

@@ -34,6 +34,7 @@ rate = \"100Gbit/s\"
 burst = \"100MB\"
 [[chain]]
 nf = \"meter\"
+max_flows = 10000
 output = \"flows.jsonl\"
 ";
 /// Ports that the rules deny.
@@ -232,7 +233,7 @@ fn the_kernel_forwards_nothing_meanwhile() {
     everything_works("af_packet", "--workers 2", true, load());
 }
 
-/// A list and functions with state on a device, the meter on a core. Few bytes: devices that are cores take some 20 MB a second.
+/// A list, functions with state and a meter on a device. Few bytes: devices that are cores take some 20 MB a second.
 #[test]
 fn everything_works_through_a_chain_on_a_device() {
     for device in packetloom_testing::devices() {
