@@ -195,7 +195,7 @@ pub(crate) fn outcome(outcome: Outcome) -> String {
             ("failures", shares.faults),
         ];
         rows.extend(others.map(|(name, count)| (name.to_owned(), count.to_string())));
-        rows.push(("batches away".into(), format!("{} at a time, at most", shares.away)));
+        rows.push(("batches in flight".into(), format!("{} at a time, at most", shares.away)));
         let loads = format!("{} times, {:.0?} at most", shares.loads, shares.longest_load);
         rows.push(("rules loaded onto it".into(), loads));
         if shares.copies > 0 {

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
+use std::thread;
 
 use crate::backend::{Backend, Handle, SharedMemory, Value};
 use crate::{Description, Error, Program};
@@ -80,8 +80,8 @@ struct Kind {
     counts: Counts,
     /// Which calls are to fail, as they are counted.
     planned: BTreeSet<u64>,
-    /// Whose call is to fail, and how many of its calls come before that.
-    planned_of: Vec<(ThreadId, u64)>,
+    /// The same where calls of threads of a name are left alone: how many others come before.
+    planned_beside: Vec<(&'static str, u64)>,
     chance: f64,
 }
 
@@ -98,9 +98,9 @@ impl Faults {
         kind.planned.insert(kind.counts.calls.saturating_add(after));
     }
 
-    /// The same, where calls of the thread that says it are counted alone.
-    pub fn fail_here(&self, call: Call, after: u64) {
-        self.lock().kinds[call as usize].planned_of.push((thread::current().id(), after));
+    /// The same, where calls of threads of this name are neither counted nor fail.
+    pub fn fail_beside(&self, thread: &'static str, call: Call, after: u64) {
+        self.lock().kinds[call as usize].planned_beside.push((thread, after));
     }
 
     /// Makes calls fail at random from now on; the same calls in the same order after the same `seed`.
@@ -195,7 +195,7 @@ impl State {
         let number = kind.counts.calls;
         kind.counts.calls += 1;
         // Each is drawn and taken, so that one fault does not move the others.
-        let planned = kind.planned.remove(&number) | kind.meet_planned(thread::current().id());
+        let planned = kind.planned.remove(&number) | kind.meet_planned(thread::current().name());
         let drawn = draw(&mut self.random) < kind.chance;
         let fault = if self.gone {
             GONE
@@ -211,17 +211,17 @@ impl State {
 
 impl Kind {
     /// Counts a call of a thread; whether it is to fail.
-    fn meet_planned(&mut self, thread: ThreadId) -> bool {
-        let before = self.planned_of.len();
-        self.planned_of.retain_mut(|(of, after)| match after.checked_sub(1) {
-            _ if *of != thread => true,
+    fn meet_planned(&mut self, thread: Option<&str>) -> bool {
+        let before = self.planned_beside.len();
+        self.planned_beside.retain_mut(|(beside, after)| match after.checked_sub(1) {
+            _ if thread == Some(*beside) => true,
             Some(left) => {
                 *after = left;
                 true
             }
             None => false,
         });
-        self.planned_of.len() < before
+        self.planned_beside.len() < before
     }
 }
 

@@ -77,15 +77,22 @@ pub fn ids() -> impl Iterator<Item = Id> {
     cuda.chain(opencl.flat_map(|count| (0..count).map(Id::OpenCl)))
 }
 
-/// Whether this machine may have a GPU, by the files in `/dev` that drivers of Linux make for each. To ask the drivers takes tenths of a second.
+/// Whether this machine may have a GPU: it shows a display controller, or another accelerator, or a file in `/dev` that a driver of Linux has made for one. To
+/// ask the drivers takes tenths of a second.
 pub fn may_have_gpu() -> bool {
     let names = |folder: &str| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.file_name().into_string().ok())
     };
-    let is_gpu = |name: &str| {
-        let of_nvidia = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+    let of_nvidia = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+    let is_file_of_gpu = |name: &str| {
         name.strip_prefix("nvidia").is_some_and(of_nvidia) || ["kfd", "dxg", "mali0"].contains(&name)
     };
-    names("/dev").any(|name| is_gpu(&name)) || names("/dev/dri").any(|name| name.starts_with("renderD"))
+    // Display controllers, and processing accelerators.
+    let is_class_of_gpu = |class: &str| class.starts_with("0x03") || class.starts_with("0x12");
+    let devices = "/sys/bus/pci/devices";
+    let class = |device: String| fs::read_to_string(format!("{devices}/{device}/class")).ok();
+    names("/dev").any(|name| is_file_of_gpu(&name))
+        || names("/dev/dri").any(|name| name.starts_with("renderD"))
+        || names(devices).filter_map(class).any(|class| is_class_of_gpu(&class))
 }

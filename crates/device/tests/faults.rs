@@ -52,13 +52,21 @@ fn call(error: Error) -> &'static str {
     }
 }
 
-/// Whatever other threads do meanwhile.
+/// Whatever threads of a name do meanwhile.
 #[test]
-fn a_fault_of_a_thread_waits_for_its_calls() {
+fn a_fault_leaves_threads_of_a_name_alone() {
     let (device, faults, _) = faulty();
-    let elsewhere =
-        || std::thread::scope(|scope| scope.spawn(|| device.memory(4).is_ok()).join().expect("no panic"));
-    faults.fail_here(Call::Allocation, 1);
+    let elsewhere = || {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("copy".into());
+            thread
+                .spawn_scoped(scope, || device.memory(4).is_ok())
+                .expect("a thread")
+                .join()
+                .expect("no panic")
+        })
+    };
+    faults.fail_beside("copy", Call::Allocation, 1);
     assert!(elsewhere() && elsewhere() && device.memory(4).is_ok() && elsewhere());
     assert_eq!(device.memory(8).err(), Some(Error::OutOfMemory { bytes: 8 }));
     assert!(device.memory(4).is_ok() && elsewhere());

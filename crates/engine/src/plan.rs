@@ -322,7 +322,7 @@ impl Plan {
             text += &format!(", at most {span} old");
         }
         if *device == Device::Auto {
-            text += "; cores until the GPU is open, where they are better, or where there is none";
+            text += "; cores until the GPU is open, if there is no GPU, and where cores are better";
             text += if self.moves() { "; flows move between both" } else { "" };
         }
         text

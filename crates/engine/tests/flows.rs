@@ -19,8 +19,8 @@ use proptest::prelude::*;
 use proptest::strategy::{Union, ValueTree};
 use proptest::test_runner::TestRunner;
 use support::{
-    COPY_EVERY, How, Results, UNTIL_COPY, accelerators, capture, compare_on, devices, host, host_with_teams,
-    in_vlans, is_slow, plan, results, shares, totals_of_flows, traffic, with_recent_state,
+    COPIER, COPY_EVERY, How, Results, UNTIL_COPY, accelerators, capture, compare_on, devices, host,
+    host_with_teams, in_vlans, is_slow, plan, results, shares, totals_of_flows, traffic, with_recent_state,
 };
 
 const BALANCER: &str = "balancer";
@@ -1194,7 +1194,7 @@ fn cores_go_on_where_the_device_was() {
         let faults = Faults::new();
         let fail = || {
             std::thread::sleep(UNTIL_COPY);
-            faults.fail_here(Call::Launch, 0);
+            faults.fail_beside(COPIER, Call::Launch, 0);
         };
         let how = How {
             settings: &format!("device = \"host\"\n{COPY_EVERY}"),

@@ -424,7 +424,7 @@ fn explain_device(device: &Device) {
     });
 }
 
-/// What the last run has left while a driver was opening a device, or loading it, in another thread.
+/// Threads of the last run that may still open a device, or load it.
 fn unfinished() -> MutexGuard<'static, Option<Unfinished>> {
     static UNFINISHED: Mutex<Option<Unfinished>> = Mutex::new(None);
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)

@@ -168,7 +168,7 @@ impl Accelerator for Acls {
         if !lane.finish_within(limit.saturating_sub(since.elapsed()))? {
             return Err(late(since));
         }
-        self.dispatches.observe(lane.len(), *dispatch, at.elapsed());
+        self.dispatches.observe(lane.len(), *dispatch, since.elapsed());
         Ok(())
     }
 

@@ -118,6 +118,8 @@ impl Router {
 /// Batches that are measured together, after a few that are left out since they have packets that came before.
 const SERIES: u32 = 1 << 5;
 const LEFT_OUT: u32 = 1 << 2;
+/// The part of a series after whose batches the source had nothing: then all packets are judged in either way.
+const RESTED: u32 = 1 << 4;
 /// Series after which the other way is tried again, and at most, where it was worse time after time.
 const HELD: u32 = 1 << 5;
 const HELD_LONGEST: u32 = 1 << 9;
@@ -130,11 +132,11 @@ pub struct Overlap {
     overlaps: bool,
     /// Nanoseconds a packet of the last series, one after the other and overlapping.
     costs: [Option<f64>; 2],
-    /// The series that is measured, and whether the source had nothing for a while in it.
+    /// The series that is measured, and after how many of its batches the source had nothing.
     batches: u32,
     packets: usize,
     time: Duration,
-    has_rested: bool,
+    rests: u32,
     /// Series until the other way is tried, and after the next trial that shows nothing new.
     left: u32,
     held: u32,
@@ -148,7 +150,7 @@ impl Default for Overlap {
             batches: 0,
             packets: 0,
             time: Duration::ZERO,
-            has_rested: false,
+            rests: 0,
             left: 1,
             held: HELD,
         }
@@ -163,7 +165,7 @@ impl Overlap {
 
     /// Begins with a series anew: there was something else to do.
     pub fn restart(&mut self) {
-        (self.batches, self.packets, self.time, self.has_rested) = (0, 0, Duration::ZERO, false);
+        (self.batches, self.packets, self.time, self.rests) = (0, 0, Duration::ZERO, 0);
     }
 
     /// Takes note of a batch that was sent, of the time since the one before, and of whether there were no packets for a while meanwhile.
@@ -173,13 +175,13 @@ impl Overlap {
             self.packets += packets;
             self.time += time;
         }
-        self.has_rested |= has_rested;
+        self.rests += u32::from(has_rested);
         if self.batches < LEFT_OUT + SERIES {
             return;
         }
         let now = usize::from(self.overlaps);
         self.costs[now] = Some(self.time.as_nanos() as f64 / self.packets.max(1) as f64);
-        let has_rested = self.has_rested;
+        let has_rested = self.rests * RESTED >= self.batches;
         self.restart();
         self.left = self.left.saturating_sub(1);
         if has_rested {

@@ -18,7 +18,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>, Error> {
     mutex.lock().map_err(|_| Error::Worker)
 }
 
-/// Does something with each worker's, in a thread for each.
+/// Runs `work` for each item, each in a thread of its own.
 pub(super) fn each_of<I: Send, T: Send>(
     all: impl ExactSizeIterator<Item = I>,
     work: impl Fn(I) -> Result<T, Error> + Sync,

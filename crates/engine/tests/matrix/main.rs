@@ -20,8 +20,8 @@ use packetloom_device::faults::{Call, Chances, Faults};
 use packetloom_engine::State;
 use packetloom_engine::outcome::Shares;
 use support::{
-    Away, COPY_EVERY, How, Results, Transactions, UNTIL_COPY, all_results, devices, frames, plan, results,
-    traffic, with_recent_state, without_first,
+    Away, COPIER, COPY_EVERY, How, Results, Transactions, UNTIL_COPY, all_results, devices, frames, plan,
+    results, traffic, with_recent_state, without_first,
 };
 
 const ACL: &str = "[[chain]]\nnf = \"acl\"\nrules = \"rules\"\n";
@@ -326,7 +326,7 @@ fn rules_change_where_flows_are() {
                     away.wait(Duration::from_millis(100));
                     if moment.take_if(|moment| read >= *moment).is_some() {
                         thread::sleep(UNTIL_COPY);
-                        faults.fail_here(Call::Launch, 0);
+                        faults.fail_beside(COPIER, Call::Launch, 0);
                     }
                 };
                 let devices = vec![device.with_faults(&faults)];
@@ -367,7 +367,7 @@ fn devices_fail_and_come_back() {
                     if moments.last().is_some_and(|&moment| read >= moment) {
                         moments.pop();
                         thread::sleep(UNTIL_COPY);
-                        faults.fail_here(Call::Launch, launch);
+                        faults.fail_beside(COPIER, Call::Launch, launch);
                     }
                 };
                 let device = device.with_faults(&faults);

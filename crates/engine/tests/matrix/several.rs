@@ -153,7 +153,7 @@ fn one_that_fails_leaves_the_other() {
                     away.wait(Duration::from_millis(100));
                     if moment.take_if(|moment| read >= *moment).is_some() {
                         thread::sleep(UNTIL_COPY);
-                        faults.fail_here(Call::Launch, 0);
+                        faults.fail_beside(COPIER, Call::Launch, 0);
                     }
                 };
                 results(&chain, &capture, How { each: Some(Box::new(each)), ..on(&devices, &settings) })

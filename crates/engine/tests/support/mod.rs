@@ -537,6 +537,8 @@ pub fn compare_on(device: &Device, chain: &str, capture: &[u8]) -> serde_json::V
 /// From one copy of a device's state to the next, in `[run]`; and how long to wait until the next batch begins with one.
 pub const COPY_EVERY: &str = "device_copy_every = \"200ms\"";
 pub const UNTIL_COPY: std::time::Duration = std::time::Duration::from_millis(250);
+/// The thread that brings a copy here, by launches of its own.
+pub const COPIER: &str = "state";
 
 /// A run with [`COPY_EVERY`] in which a device fails [`UNTIL_COPY`] after its state was copied, so that the next copy comes first. A slow machine
 /// may take longer to bring that copy here: then what packets did since the one before is lost, as documented, and it is tried again.

@@ -134,7 +134,7 @@ struct Runner {
     limit: Option<Duration>,
     /// With none of them, until one is opened.
     opening: Option<Opening>,
-    /// Whether no device was ready so far that was opened in this way.
+    /// Whether the device that is opened in the background has not judged anything yet.
     is_awaited: bool,
     /// How many of these are used, from the first on.
     used: usize,
@@ -171,10 +171,12 @@ struct Runner {
     resolution: Option<Resolution>,
     pace: BatchSizer,
     choice: Router,
-    /// On a live source: whether batches overlap; when the last one was sent, and whether no packets came since; and how far time had come with the last one that came back.
+    /// On a live source: whether batches overlap.
     overlap: Overlap,
+    /// When the last batch was sent, and whether the source had nothing since.
     sent: Instant,
     has_rested: bool,
+    /// How far time had come with the last batch that came back.
     time: Option<Timestamp>,
     moves: Moves,
     under_way: VecDeque<Away>,
@@ -545,6 +547,7 @@ impl Runner {
         outlet: &mut Outlet<'_>,
     ) -> Result<(), Error> {
         self.overlap.restart();
+        (self.sent, self.has_rested) = (Instant::now(), false);
         let at = intake.position();
         let until = lifecycle.between_batches(at, self, outlet, &mut || intake.report())?;
         let moves = self.moves.until().filter(|_| self.has_moves());

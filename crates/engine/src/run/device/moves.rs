@@ -1,5 +1,5 @@
-//! State of flows that moves between the devices and this machine's cores, with `auto`; and runs that move, since more threads judge them on cores than
-//! feed devices.
+//! State of flows that moves between the devices and this machine's cores, with `auto`; and runs that move, since cores judge them in another way alone than
+//! behind devices: see [`Plan::moves`](crate::Plan::moves).
 
 use std::mem;
 use std::sync::{Mutex, PoisonError};
